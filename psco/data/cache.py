@@ -1,0 +1,55 @@
+"""Where prepared data live, and how files get there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Give the folder for prepared data.
+
+    ``PSCO_CACHE`` if set, else ``psco`` under ``XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+    if chosen := os.environ.get("PSCO_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "psco"
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Write a file aside, then put it in place with one rename.
+
+    Yields a temporary path in the folder of ``target`` (made if missing). When the block ends
+    well the file is flushed to disk and renamed to ``target``; when it raises, the temporary file
+    is removed and whatever ``target`` was stays untouched.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix
+    )
+    os.close(handle)
+    aside = Path(name)
+    try:
+        yield aside
+        with aside.open("rb") as written:
+            os.fsync(written.fileno())
+        aside.replace(target)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # The rename itself must survive a power cut; Windows cannot open folders.
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,56 @@
+"""The one type that every data set becomes: images in memory, perhaps labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from psco.errors import InputError
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """A set of equally large images, with labels where they are known.
+
+    Parameters
+    ----------
+    images
+        (n, H, W, C) uint8, C being 1 (grey) or 3 (RGB); may be memory-mapped.
+    labels
+        (n,) int64, indices into ``classes``, or None for unlabelled images.
+    classes
+        The name of each class; empty when there are no labels.
+    name, split
+        Where the images come from, for reports.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
+    name: str = "images"
+    split: str = "all"
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.images.shape, self.images.dtype
+        if len(shape) != 4 or shape[3] not in (1, 3) or dtype != np.uint8:
+            raise InputError(
+                f"images must be uint8 of shape (n, H, W, 1 or 3), not {dtype} of shape {shape}"
+            )
+        if self.labels is not None and self.labels.shape != (len(self.images),):
+            raise InputError(
+                f"{len(self.images)} images need labels of shape ({len(self.images)},), "
+                f"not {self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def channels(self) -> int:
+        """Number of colour channels, 1 or 3."""
+        return int(self.images.shape[3])
+
+    def unlabelled(self) -> ImageSet:
+        """Give the same images without labels: what the training path is allowed to see."""
+        return replace(self, labels=None, classes=())

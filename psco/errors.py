@@ -1,0 +1,36 @@
+"""Errors that people read: one line, the offending value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PscoError(Exception):
+    """Something failed while running; the command line exits with 1."""
+
+    exit_code = 1
+
+
+class InputError(PscoError, ValueError):
+    """A value given by the user cannot be used; the command line exits with 2."""
+
+    exit_code = 2
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Make the error for a name that is not known, with the nearest known one.
+
+    Parameters
+    ----------
+    kind
+        What the name stands for, such as ``"recipe"``.
+    name
+        The name as given.
+    known
+        All names that would have been accepted.
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
