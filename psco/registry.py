@@ -86,4 +86,6 @@ def first_problem(error: ValidationError) -> str:
     text = text[:1].lower() + text[1:]
     if problem["type"] == "value_error":
         return f"{where}: {text}" if where else text
+    if problem["type"] == "missing":
+        return f"{where} is missing"
     return f"{where}: {text}, not {problem['input']!r}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,25 +23,30 @@ def cache_dir() -> Path:
 def atomic_path(target: Path) -> Iterator[Path]:
     """Write a file aside, then put it in place with one rename.
 
-    Yields a temporary path in the folder of ``target`` (made if missing). When the block ends
-    well the file is flushed to disk and renamed to ``target``; when it raises, the temporary file
+    Yields a path in the folder of ``target`` (made if missing) for the block to write to. When the
+    block ends well the file is flushed to disk and renamed to ``target``; when it raises, the file
     is removed and whatever ``target`` was stays untouched.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix
-    )
-    os.close(handle)
-    aside = Path(name)
+    aside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    aside.touch()
+    mode = aside.stat().st_mode  # as the user's umask has it; some writers are stricter
     try:
         yield aside
-        with aside.open("rb") as written:
+        aside.chmod(mode)
+        with aside.open("rb+") as written:
             os.fsync(written.fileno())
         aside.replace(target)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed have left aside in a folder nobody else writes to."""
+    for aside in folder.glob(".*.part*"):
+        aside.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,47 @@
+# Everything a new machine needs is Python >= 3.10 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: help install demo test lint types unit format clean
+
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+install: $(VENV)/.installed  ## Make .venv with the package.
+
+demo: install  ## Train on the embedded data set and write runs/demo/report.html.
+	$(BIN)/psco demo --out runs/demo
+
+test: lint types unit  ## Run lint, types and tests, as CI does.
+
+lint: $(VENV)/.installed-dev  ## Check style.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev  ## Check types.
+	$(BIN)/mypy
+
+unit: $(VENV)/.installed-dev  ## Run the tests.
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.installed-dev  ## Rewrite the code in the project's style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove .venv and all caches; runs/ stays.
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "psco needs Python 3.10 or newer; try make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $(VENV)/.installed $@

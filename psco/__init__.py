@@ -1,0 +1,101 @@
+"""Few-shot classifiers from unlabelled images: pseudo-supervised contrastive learning (PsCo).
+
+Names are loaded when they are first used, so that ``import psco`` and ``psco --help`` stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from psco.version import __version__
+
+if TYPE_CHECKING:
+    from psco.data import ImageSet, load_dataset
+    from psco.encoder import Encoder, load
+    from psco.errors import InputError, PscoError
+    from psco.evaluation import Report, evaluate
+    from psco.methods import METHODS
+    from psco.methods.psco import (
+        PsCo,
+        byol_loss,
+        contrastive_loss,
+        moco_loss,
+        prototypes,
+        select_shots,
+        shot_overlap,
+        sinkhorn,
+    )
+    from psco.momentum import MomentumQueue, MomentumTwin
+    from psco.networks import BACKBONES, conv4, conv5, predictor, projector
+    from psco.recipe import Recipe, load_recipe
+    from psco.training import Run, pretrain
+    from psco.views import TwoViews, View
+
+_HOMES = {
+    "psco.data": ("ImageSet", "load_dataset"),
+    "psco.encoder": ("Encoder", "load"),
+    "psco.errors": ("InputError", "PscoError"),
+    "psco.evaluation": ("Report", "evaluate"),
+    "psco.methods": ("METHODS",),
+    "psco.methods.psco": (
+        "PsCo",
+        "byol_loss",
+        "contrastive_loss",
+        "moco_loss",
+        "prototypes",
+        "select_shots",
+        "shot_overlap",
+        "sinkhorn",
+    ),
+    "psco.momentum": ("MomentumQueue", "MomentumTwin"),
+    "psco.networks": ("BACKBONES", "conv4", "conv5", "predictor", "projector"),
+    "psco.recipe": ("Recipe", "load_recipe"),
+    "psco.training": ("Run", "pretrain"),
+    "psco.views": ("TwoViews", "View"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BACKBONES",
+    "METHODS",
+    "Encoder",
+    "ImageSet",
+    "InputError",
+    "MomentumQueue",
+    "MomentumTwin",
+    "PsCo",
+    "PscoError",
+    "Recipe",
+    "Report",
+    "Run",
+    "TwoViews",
+    "View",
+    "__version__",
+    "byol_loss",
+    "contrastive_loss",
+    "conv4",
+    "conv5",
+    "evaluate",
+    "load",
+    "load_dataset",
+    "load_recipe",
+    "moco_loss",
+    "predictor",
+    "pretrain",
+    "projector",
+    "prototypes",
+    "select_shots",
+    "shot_overlap",
+    "sinkhorn",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'psco' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

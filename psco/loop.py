@@ -1,0 +1,186 @@
+"""The training loop: step after step, on Lightning Fabric, saved so that none is lost for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from psco.checkpoint import RESUME, load_weights, save_checkpoint
+from psco.errors import PscoError
+from psco.feed import Feed
+from psco.metrics import Logger, Meter
+from psco.progress import Bar
+from psco.recipe import Recipe
+from psco.schedule import schedule_for
+from psco.views import TwoViews, step_generator, to_batch
+
+
+class Loop:
+    """A run in progress.
+
+    Everything random in step t depends on (seed, t) alone, so the state of a run is its weights,
+    the optimiser's momenta, the queue and the number of steps done.
+
+    Parameters
+    ----------
+    method
+        Has ``loss(view_a, view_b, labels, update) -> dict`` with the key ``total``.
+    views, feed
+        Where the two views of a batch come from.
+    recipe
+        The settings.
+    folder
+        The run folder that checkpoints go to.
+    """
+
+    def __init__(
+        self, method: nn.Module, views: TwoViews, feed: Feed, recipe: Recipe, folder: Path
+    ) -> None:
+        train = recipe.train
+        self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
+        self.schedule = schedule_for(train, feed.batches_per_epoch)
+        self.fabric = Fabric(devices=1, precision=train.precision)  # type: ignore[arg-type]
+        # On CPU, channels_last halves the time of the convolutions.
+        method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = torch.optim.SGD(
+            [p for p in method.parameters() if p.requires_grad],
+            lr=self.schedule.peak,
+            momentum=train.sgd_momentum,
+            weight_decay=train.weight_decay,
+        )
+        self.method, self.optimizer = self.fabric.setup(method, optimizer)
+        self.method.mark_forward_method("loss")
+        self.step = 0
+        self._saved_step: int | None = None
+        self._seconds_before, self._begun = 0.0, time.monotonic()
+        # The first step with a loss that is not finite; read where a row is logged or a checkpoint
+        # written, so that no step waits for the device.
+        self._first_bad = torch.full((), -1, device=self.fabric.device)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in this run, earlier sittings included."""
+        return self._seconds_before + time.monotonic() - self._begun
+
+    @property
+    def done(self) -> float:
+        """The share of the run that is over, in [0, 1]."""
+        return self.schedule.done(self.step, self.seconds)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `save` has written."""
+        load_weights(self.method.module, state["method"], self.folder / RESUME)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = self._saved_step = state["step"]
+        self._seconds_before = state["seconds"]
+
+    def save(self, extra: dict[str, Any]) -> None:
+        """Write a checkpoint, unless the weights have gone bad or nothing is new."""
+        self._require_finite()
+        if self._saved_step == self.step:
+            return
+        state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
+        save_checkpoint(self.folder, self.method.module, self.recipe, self.step, state)
+        self._saved_step = self.step
+
+    def run(
+        self,
+        loggers: Sequence[Logger],
+        bar: Bar,
+        save: Callable[[], None],
+        due: Callable[[int, float], bool],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Train to the end of the schedule, or until ``stop()``; the caller saves the last state.
+
+        Parameters
+        ----------
+        loggers
+            Called with the averages of every ``log_steps`` steps.
+        bar
+            Shows progress.
+        save
+            Writes a checkpoint.
+        due
+            Whether one is due after this many steps at this time (monotonic seconds).
+        stop
+            Whether to end before the next step.
+        """
+        train = self.recipe.train
+        meter, mark, marked_step = Meter(), time.monotonic(), self.step
+        self.method.train()
+        while self.done < 1 and not stop():
+            meter.add(self._take_step())
+            if self.step % train.log_steps == 0 or self.done >= 1:
+                self._require_finite()
+                now = time.monotonic()
+                images = (self.step - marked_step) * train.batch_size * train.accumulate
+                row = self._row(meter.read(), images / (now - mark))
+                mark, marked_step = now, self.step
+                for log in loggers:
+                    log(row)
+                speed = f"{row['images_per_s']:.0f} images/s"
+                bar.update(self.done, f"loss {row['total']:.3f}  {speed}")
+            if due(self.step, time.monotonic()):
+                save()
+
+    def _take_step(self) -> dict[str, Tensor]:
+        train = self.recipe.train
+        rate = self.schedule.learning_rate(self.step, self.done)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        losses: dict[str, Tensor] = {}
+        for part in range(train.accumulate):
+            number = self.step * train.accumulate + part
+            view_a, view_b, labels = self._batch(number)
+            losses = self.method.loss(view_a, view_b, labels, update=part == 0)
+            self.fabric.backward(losses["total"] / train.accumulate)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
+        self._first_bad = torch.where(bad, self.step, self._first_bad)
+        self.step += 1
+        return losses
+
+    def _batch(self, number: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        indices = self.feed.indices(number)
+        images = to_batch(self.feed.images(indices)).to(self.fabric.device)
+        generator = step_generator(self.recipe.train.seed, number)
+        view_a, view_b = self.views(images, generator)
+        # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        labels = self.feed.labels(indices)
+        known = None if labels is None else torch.from_numpy(labels).to(self.fabric.device)
+        return view_a, view_b, known
+
+    def _row(self, averages: dict[str, float], images_per_s: float) -> dict[str, float]:
+        accumulate = self.recipe.train.accumulate
+        return {
+            "step": self.step,
+            "epoch": self.step * accumulate / self.feed.batches_per_epoch,
+            "seconds": self.seconds,
+            "images_per_s": images_per_s,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            **averages,
+        }
+
+    def _require_finite(self) -> None:
+        bad = int(self._first_bad)
+        if bad < 0:
+            return
+        rate = self.schedule.learning_rate(bad, self.done)
+        saved = (
+            "no checkpoint was saved before it"
+            if self._saved_step is None
+            else f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"
+        )
+        raise PscoError(
+            f"the loss is not finite at step {bad} with learning rate {rate:.3g}; {saved}; "
+            f"try a lower train.learning_rate or more train.warmup_steps"
+        )

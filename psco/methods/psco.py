@@ -1,0 +1,396 @@
+"""PsCo: unsupervised meta-learning via few-shot pseudo-supervised contrastive learning.
+
+The paper (Jang, Lee and Shin, ICLR 2023) in one file, in its order and with its letters:
+
+    f, g, h     backbone, projector, predictor (θ); f_ema, g_ema their momentum twins (φ)
+    x1, x2      two views of the mini-batch, N images each
+    q, z        (N, d) query representations, momentum representations, of unit length
+    queue       (M, d) momentum representations of earlier mini-batches
+    A_tilde     (N, M) soft assignment of queue items to pseudo-labels
+    s, A        (NK, d) selected shots and (N, NK) their 0/1 pseudo-label matrix
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from psco.errors import InputError
+from psco.momentum import Buffers, MomentumQueue, MomentumTwin
+
+# ---------------------------------------------------------------- Section 2.2: contrastive learning
+
+
+def contrastive_loss(q: Tensor, k: Tensor, positives: Tensor, temperature: float) -> Tensor:
+    """Contrast queries with keys, Eq. (1), for any number of positives per query.
+
+    Parameters
+    ----------
+    q
+        (N, d) query representations of unit length.
+    k
+        (M, d) key representations of unit length.
+    positives
+        (N, M) matrix A of zeros and ones (or bools): which key is a positive of which query.
+    temperature
+        τ > 0.
+
+    Returns
+    -------
+    Tensor
+        The mean over the queries, a scalar.
+
+    Raises
+    ------
+    InputError
+        If a query has no positive key, or the shapes or the temperature do not fit.
+    """
+    if positives.shape != (len(q), len(k)):
+        raise InputError(
+            f"positives must be ({len(q)}, {len(k)}) for {len(q)} queries and {len(k)} keys, "
+            f"not {tuple(positives.shape)}"
+        )
+    _require(temperature > 0, f"temperature must be > 0, not {temperature}")
+    empty = (positives.sum(dim=1) == 0).nonzero()
+    if len(empty):
+        raise InputError(f"query {int(empty[0])} has no positive key: every row of A needs a one")
+    return _contrast(q @ k.T / temperature, positives.to(q.dtype))
+
+
+def _contrast(logits: Tensor, A: Tensor) -> Tensor:  # (N, M), (N, M) -> ()
+    return (logits.logsumexp(dim=1) - (logits * A).sum(dim=1) / A.sum(dim=1)).mean()
+
+
+# --------------------------------------------------- Section 3.1: online pseudo-task construction
+
+
+@torch.no_grad()
+def sinkhorn(
+    similarity: Tensor, epsilon: float = 0.05, iterations: int = 3, bound: float | None = None
+) -> Tensor:
+    """Solve the entropy-regularised assignment of Eq. (4), approximately, by Sinkhorn-Knopp.
+
+    Finds P = diag(u) exp(similarity / ε) diag(v) by alternately fitting the columns (v) and the
+    rows (u) to their marginals; only the two scaling vectors change from round to round.
+
+    Parameters
+    ----------
+    similarity
+        (N, M) finite numbers, of any size and floating type.
+    epsilon
+        Weight ε > 0 of the entropy: smaller is closer to a hard assignment.
+    iterations
+        Rounds of (columns, rows), at least 1.
+    bound
+        A known bound of max − min of the similarities (2 for cosines) saves measuring it.
+
+    Returns
+    -------
+    Tensor
+        (N, M) transport plan, non-negative: every row sums to 1/N, every column approaches 1/M.
+        float64 for float64 input, else float32, as half precision cannot hold 1/(NM).
+    """
+    _require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
+    _require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
+    N, M = similarity.shape
+    sim = similarity if similarity.dtype == torch.float64 else similarity.float()
+    if bound is None:
+        bound = float(sim.max().double() - sim.min().double())
+    # The kernel spans exp(bound / ε), and its product with u or v may span that once more.
+    if bound / epsilon > -0.47 * math.log(torch.finfo(sim.dtype).tiny):
+        return _log_sinkhorn(sim, epsilon, iterations)
+
+    kernel = ((sim - sim.max()) / epsilon).exp_()  # (N, M)
+    u = torch.ones_like(kernel[:, 0])  # (N,)
+    v = torch.ones_like(kernel[0])  # (M,)
+    for _ in range(iterations):
+        v = 1 / (M * (kernel.T @ u))
+        u = 1 / (N * (kernel @ v))
+    return kernel.mul_(u[:, None]).mul_(v)
+
+
+def _log_sinkhorn(similarity: Tensor, epsilon: float, iterations: int) -> Tensor:
+    # The same rounds on log u and log v, in double precision: slower, and safe for any numbers.
+    N, M = similarity.shape
+    sim = similarity.double().clamp(-1e300, 1e300)
+    log_kernel = (sim - sim.max()) / epsilon  # (N, M)
+    log_u = torch.zeros_like(log_kernel[:, :1])  # (N, 1)
+    log_v = torch.zeros_like(log_kernel[:1])  # (1, M)
+    for _ in range(iterations):
+        log_v = -(log_kernel + log_u).logsumexp(dim=0, keepdim=True) - math.log(M)
+        log_u = -(log_kernel + log_v).logsumexp(dim=1, keepdim=True) - math.log(N)
+    # The last row step is a softmax, which sums to one whatever has been rounded away before.
+    return ((log_kernel + log_v).softmax(dim=1) / N).to(similarity.dtype)
+
+
+@torch.no_grad()
+def select_shots(
+    plan: Tensor, k: int, sample: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """Select k different queue items for every pseudo-label.
+
+    Parameters
+    ----------
+    plan
+        (N, M) assignment, non-negative when ``sample`` is set.
+    k
+        Shots per row, 1 <= k <= M.
+    sample
+        Draw without replacement in proportion to the row instead of taking its k largest entries
+        (the ablation's alternative to top-K).
+    generator
+        Source of the random numbers when ``sample`` is set.
+
+    Returns
+    -------
+    Tensor
+        (N, k) int64 indices into the queue, the most likely first.
+    """
+    M = plan.shape[1]
+    _require(1 <= k <= M, f"shots must be between 1 and the queue size {M}, not {k}")
+    scores = plan
+    if sample:  # the k largest of log p + Gumbel noise are k draws without replacement
+        noise = torch.empty_like(plan).exponential_(generator=generator)
+        scores = plan.log() - noise.log()
+    return scores.topk(k, dim=1).indices
+
+
+def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
+    """Give the share of the (N, K) shots that another pseudo-label has selected too, in [0, 1)."""
+    taken = torch.zeros(queue_size, device=shots.device)
+    taken[shots.flatten()] = 1
+    return 1 - taken.sum() / shots.numel()
+
+
+# ---------------------------------------------------------------------- Section 3.2: meta-training
+
+
+def moco_loss(
+    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+) -> Tensor:
+    """Contrast every query (N, d) with its own key in z (N, d) among negatives, Eq. (6).
+
+    The negatives are the queue (M, d); with ``batch_negatives`` also the keys of the other images
+    of the batch, as the paper's text has it. The authors' code, and MoCo, use the queue only.
+    """
+    N = len(q)
+    logits = q @ torch.cat([z, queue]).T / temperature  # (N, N + M)
+    if not batch_negatives:
+        others = ~torch.eye(N, dtype=torch.bool, device=q.device)
+        logits[:, :N].masked_fill_(others, -torch.inf)
+    return F.cross_entropy(logits, torch.arange(N, device=q.device))
+
+
+def byol_loss(q: Tensor, z: Tensor) -> Tensor:
+    """Pull every query (N, d) to its key: the squared distance, twice for the two directions."""
+    return 4 - 4 * (q * z).sum(dim=1).mean()
+
+
+class PsCo(nn.Module):
+    """Pseudo-supervised contrast: Algorithm 1 with its networks and its queue.
+
+    Parameters
+    ----------
+    backbone, projector
+        f and g; any modules that map images to (N, width) and on to (N, d).
+    predictor
+        h, or None to leave it out (ablation).
+    queue_size, shots
+        M and K: momentum representations remembered, and shots selected for a pseudo-label.
+    momentum
+        m of the moving average φ ← m φ + (1 − m) θ.
+    temperature, moco_temperature
+        τ_PsCo and τ_MoCo.
+    sinkhorn_epsilon, sinkhorn_iterations
+        See `sinkhorn`.
+    auxiliary
+        Loss added to L_PsCo: ``moco``, ``byol`` or ``none`` (or None).
+    momentum_network
+        False: the online network itself gives z, without gradient (ablation).
+    sinkhorn
+        False: the bare similarities replace the Sinkhorn plan (ablation).
+    sample_shots
+        True: shots are drawn in proportion to the plan instead of top-K (ablation).
+    batch_negatives
+        See `moco_loss`.
+    ema_first
+        Whether the moving average is updated before the forward pass or after the loss.
+    ema_buffers
+        What an update does with BatchNorm's running statistics, see `MomentumTwin`.
+    dim
+        d; None reads it off the last layer of the projector.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        predictor: nn.Module | None,
+        queue_size: int = 16384,
+        shots: int = 4,
+        momentum: float = 0.99,
+        temperature: float = 1.0,
+        moco_temperature: float = 0.2,
+        sinkhorn_epsilon: float = 0.05,
+        sinkhorn_iterations: int = 3,
+        auxiliary: Literal["moco", "byol", "none"] | None = "moco",
+        momentum_network: bool = True,
+        sinkhorn: bool = True,
+        sample_shots: bool = False,
+        batch_negatives: bool = False,
+        ema_first: bool = True,
+        ema_buffers: Buffers = "copy",
+        dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        _require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
+        allowed = f"between 1 and queue_size = {queue_size}"
+        _require(1 <= shots <= queue_size, f"shots must be {allowed}, not {shots}")
+        for name in ("temperature", "moco_temperature", "sinkhorn_epsilon", "sinkhorn_iterations"):
+            _require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
+        known = auxiliary in ("moco", "byol", "none", None)
+        _require(known, f"auxiliary must be 'moco', 'byol' or 'none', not {auxiliary!r}")
+        collapses = auxiliary == "byol" and predictor is None
+        _require(not collapses, "auxiliary 'byol' collapses without a predictor: give one")
+        self.backbone, self.projector = backbone, projector
+        self.predictor = nn.Identity() if predictor is None else predictor
+        self.momentum_network = momentum_network
+        if momentum_network:
+            self.momentum_backbone = MomentumTwin(backbone, ema_buffers)
+            self.momentum_projector = MomentumTwin(projector, ema_buffers)
+        self.queue = MomentumQueue(queue_size, dim or _output_width(projector))
+        self.shots, self.momentum = shots, momentum
+        self.temperature, self.moco_temperature = temperature, moco_temperature
+        self.sinkhorn_epsilon, self.sinkhorn_iterations = sinkhorn_epsilon, sinkhorn_iterations
+        self.auxiliary, self.sinkhorn, self.sample_shots = auxiliary, sinkhorn, sample_shots
+        self.batch_negatives, self.ema_first = batch_negatives, ema_first
+
+    def loss(
+        self, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None, update: bool = True
+    ) -> dict[str, Tensor]:
+        """Run Algorithm 1 on two views of a mini-batch, then remember its keys.
+
+        In training mode a call moves the momentum network and the queue on; in evaluation mode
+        nothing changes.
+
+        Parameters
+        ----------
+        view_a, view_b
+            (N, C, H, W) views of the same N images; view_b, the weaker one, is for the momentum
+            network.
+        labels
+            (N,) true classes, for the purity diagnostic only: no loss ever reads them.
+        update
+            False leaves the moving average alone: for all but the first of several mini-batches
+            whose gradients are accumulated.
+
+        Returns
+        -------
+        dict
+            Scalars: ``total`` (with gradient), its parts ``psco`` and ``moco`` or ``byol``, and
+            the diagnostics ``overlap`` (see `shot_overlap`) and, given labels, ``purity``: the
+            share of the shots whose true class is that of their query.
+        """
+        if len(view_a) != len(view_b):
+            raise InputError(f"two views of one batch: {len(view_a)} and {len(view_b)} images")
+        f, g, h = self.backbone, self.projector, self.predictor
+        f_ema, g_ema = (
+            (self.momentum_backbone, self.momentum_projector) if self.momentum_network else (f, g)
+        )
+        update = update and self.training
+        if update and self.ema_first:
+            self.update_momentum_network()
+
+        x1, x2 = view_a, view_b
+        q = F.normalize(h(g(f(x1))), dim=1)  # (N, d)
+        with torch.no_grad():
+            z = F.normalize(g_ema(f_ema(x2)), dim=1)  # (N, d)
+            queue = self.queue.keys.to(z.dtype)  # (M, d)
+            sim = z @ queue.T  # (N, M)
+            A_tilde = self._assign(sim)  # (N, M)
+            shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
+            s = queue[shots.flatten()]  # (NK, d)
+            A = torch.eye(len(q)).to(q).repeat_interleave(self.shots, dim=1)  # (N, NK)
+        losses = {"psco": _contrast(q @ s.T / self.temperature, A)}  # Eq. (5)
+        if self.auxiliary == "moco":
+            losses["moco"] = moco_loss(q, z, queue, self.moco_temperature, self.batch_negatives)
+        elif self.auxiliary == "byol":
+            losses["byol"] = byol_loss(q, z)
+
+        report = {"total": torch.stack(list(losses.values())).sum()}
+        report |= {name: loss.detach() for name, loss in losses.items()}
+        report["overlap"] = shot_overlap(shots, len(queue))
+        if labels is not None:
+            report["purity"] = (self.queue.labels[shots] == labels[:, None]).float().mean()
+        if self.training:
+            self.queue.push(z, labels)
+        if update and not self.ema_first:
+            self.update_momentum_network()
+        return report
+
+    def update_momentum_network(self) -> None:
+        """Move φ one step towards θ; nothing to do without a momentum network."""
+        if self.momentum_network:
+            self.momentum_backbone.update(self.backbone, self.momentum)
+            self.momentum_projector.update(self.projector, self.momentum)
+
+    def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M)
+        if self.sinkhorn:
+            return sinkhorn(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations, bound=2.0)
+        return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
+
+    # ---------------------------------------------------------------------- Section 3.3: meta-test
+
+    def embed_query(self, x: Tensor) -> Tensor:
+        """Give Normalize(h∘g∘f(x)) for images (B, C, H, W): (B, d)."""
+        return self.query_head(self.backbone(x))
+
+    def embed_support(self, x: Tensor) -> Tensor:
+        """Give Normalize(g∘f(x)) for images (B, C, H, W): (B, d)."""
+        return self.support_head(self.backbone(x))
+
+    def query_head(self, features: Tensor) -> Tensor:
+        """Give Normalize(h∘g) of features of the backbone (B, width): (B, d)."""
+        return F.normalize(self.predictor(self.projector(features)), dim=1)
+
+    def support_head(self, features: Tensor) -> Tensor:
+        """Give Normalize(g) of features of the backbone (B, width): (B, d)."""
+        return F.normalize(self.projector(features), dim=1)
+
+
+def prototypes(support: Tensor, labels: Tensor, ways: int) -> Tensor:
+    """Sum the supports of every class and normalise: c_y.
+
+    Parameters
+    ----------
+    support
+        (..., S, d) support representations z_s; any number of tasks in front.
+    labels
+        (..., S) int64 classes y_s in 0..ways−1.
+    ways
+        Number of classes.
+
+    Returns
+    -------
+    Tensor
+        (..., ways, d) of unit length.
+    """
+    members = F.one_hot(labels, ways).to(support.dtype)  # (..., S, ways)
+    return F.normalize(members.transpose(-1, -2) @ support, dim=-1)
+
+
+def _output_width(projector: nn.Module) -> int:
+    for layer in reversed(list(projector.modules())):
+        for name in ("out_features", "num_features"):
+            if isinstance(width := getattr(layer, name, None), int):
+                return width
+    raise InputError(f"the width of the projector {type(projector).__name__} is unknown: give dim")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,102 @@
+"""The two memories of a momentum method: the averaged network and the queue of its past keys."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from psco.errors import InputError
+
+Buffers = Literal["copy", "average", "own"]
+
+
+class MomentumTwin(nn.Module):
+    """A network φ that follows another, θ, as φ ← m φ + (1 − m) θ, and takes no gradient.
+
+    Parameters
+    ----------
+    source
+        The network θ; φ starts as a copy of it.
+    buffers
+        What happens to BatchNorm's running statistics in an update: ``copy`` those of θ,
+        ``average`` them like the parameters, or let φ keep its ``own`` from the batches it has
+        seen. In training mode φ normalises with the statistics of the batch, so this matters only
+        in evaluation mode.
+    """
+
+    def __init__(self, source: nn.Module, buffers: Buffers = "copy") -> None:
+        super().__init__()
+        if buffers not in ("copy", "average", "own"):
+            raise InputError(f"buffers must be 'copy', 'average' or 'own', not {buffers!r}")
+        self.network = copy.deepcopy(source).requires_grad_(False)
+        self.buffers_policy = buffers
+
+    @torch.no_grad()
+    def update(self, source: nn.Module, momentum: float) -> None:
+        """Move φ towards ``source`` (θ) by one step of the average, with 0 <= momentum <= 1."""
+        twins: list[Tensor] = list(self.network.parameters())
+        if twins:
+            torch._foreach_lerp_(twins, list[Tensor](source.parameters()), 1 - momentum)
+        if self.buffers_policy == "own":
+            return
+        for mine, theirs in zip(self.network.buffers(), source.buffers(), strict=True):
+            if self.buffers_policy == "average" and mine.is_floating_point():
+                mine.lerp_(theirs, 1 - momentum)
+            else:
+                mine.copy_(theirs)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply φ without recording a graph."""
+        result: Tensor = self.network(x)
+        return result
+
+
+class MomentumQueue(nn.Module):
+    """A ring of the last M keys, of any batch sizes, kept in checkpoints.
+
+    Parameters
+    ----------
+    size
+        Number M of keys; at the start they are random unit vectors.
+    dim
+        Length d of a key.
+
+    Attributes
+    ----------
+    keys
+        (M, d). The next key is written at row ``position``, which holds the oldest one.
+    labels
+        (M,) int64, the true class of each key where it is known, else −1. Diagnostics only.
+    """
+
+    keys: Tensor
+    labels: Tensor
+    position: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise InputError(f"queue_size must be at least 1, not {size}")
+        self.register_buffer("keys", nn.functional.normalize(torch.randn(size, dim), dim=1))
+        self.register_buffer("labels", torch.full((size,), -1))
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def push(self, keys: Tensor, labels: Tensor | None = None) -> None:
+        """Replace the oldest keys by ``keys`` (B, d); of more than M, the last M stay.
+
+        The ring is replaced, not written to: the graph of a loss still reads the old keys.
+        """
+        size, batch = len(self.keys), len(keys)
+        kept = min(size, batch)
+        offsets = torch.arange(batch - kept, batch, device=self.keys.device)  # (kept,)
+        rows = (self.position + offsets) % size
+        if labels is None:
+            labels = torch.full((batch,), -1, device=self.keys.device)
+        self.keys = self.keys.index_copy(0, rows, keys[batch - kept :].to(self.keys))
+        self.labels = self.labels.index_copy(0, rows, labels[batch - kept :].to(self.labels))
+        self.position = (self.position + batch) % size

@@ -1,0 +1,1 @@
+"""Results that people would rather look at than read."""

@@ -1,0 +1,72 @@
+"""A report as one self-contained HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 900px;
+       margin: 2.5rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p.note, footer { color: #666; } footer { font-size: .85rem; margin-top: 3rem; }
+svg { width: 100%; height: auto; }
+table.numbers { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table.numbers th, table.numbers td { padding: .3rem .9rem; text-align: right;
+       border-bottom: 1px solid #ddd; }
+table.numbers th:first-child, table.numbers td:first-child { text-align: left; padding-left: 0; }
+table.numbers tr.first td { font-weight: 600; }
+table.task { border-collapse: collapse; margin: .4rem 0 1.6rem; }
+table.task td { padding: .1rem 0; } table.task td.support { padding-right: 1.1rem; }
+table.task img { width: 44px; height: 44px; display: block; image-rendering: auto; }
+.support img { border: 2px solid #2563a8; border-radius: 4px; }
+.right, .wrong { display: inline-block; position: relative; margin-right: 5px; border-radius: 4px;
+       border: 2px solid #9ccfb4; vertical-align: top; overflow: hidden; }
+.wrong { border-color: #d0342c; }
+.as { position: absolute; right: 0; bottom: 0; border: 1px solid #d0342c; }
+table.task .as img { width: 20px; height: 20px; }
+code { background: #f3f3f3; padding: .1em .3em; border-radius: 3px; }
+"""
+
+
+class Part(NamedTuple):
+    """A part of the page: a heading, a sentence or two, and HTML below them."""
+
+    heading: str
+    text: str
+    body: str
+
+
+def page(title: str, lead: str, parts: Sequence[Part], foot: str) -> str:
+    """Put a page together; title, headings, texts, lead and foot are plain text."""
+    sections = "\n".join(
+        f'<h2>{escape(part.heading)}</h2>\n<p class="note">{escape(part.text)}</p>\n{part.body}'
+        for part in parts
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+<p>{escape(lead)}</p>
+{sections}
+<footer>{escape(foot)}</footer>
+</body>
+</html>
+"""
+
+
+def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table of numbers, the first row set off."""
+    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = []
+    for place, row in enumerate(rows):
+        mark = ' class="first"' if place == 0 else ""
+        lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
+    return f'<table class="numbers"><tr>{cells}</tr>{"".join(lines)}</table>'

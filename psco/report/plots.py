@@ -1,0 +1,103 @@
+"""Plots as inline SVG, drawn without any global state of matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#2563a8", "#e08a1e", "#8a8a8a", "#3a9d6e", "#b0413e", "#7a5aa6")
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
+    "svg.hashsalt": "psco",  # the same plot gives the same file
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+}
+
+
+def accuracy_plot(results: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+    """Draw accuracies as bars with 95 % intervals, grouped by setting.
+
+    Parameters
+    ----------
+    results
+        Have ``method``, ``ways``, ``shots``, ``mean`` and ``ci95``, in percent.
+    names
+        What to call each method.
+    """
+    settings = list(dict.fromkeys((r["ways"], r["shots"]) for r in results))
+    methods = list(dict.fromkeys(r["method"] for r in results))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        width = 0.8 / len(methods)
+        for place, method in enumerate(methods):
+            rows = {(r["ways"], r["shots"]): r for r in results if r["method"] == method}
+            x = [i + (place - (len(methods) - 1) / 2) * width for i in range(len(settings))]
+            bars = axes.bar(
+                x,
+                [rows[s]["mean"] for s in settings],
+                0.92 * width,
+                yerr=[rows[s]["ci95"] for s in settings],
+                color=COLOURS[place % len(COLOURS)],
+                label=names.get(method, method),
+                error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#333333"},
+            )
+            axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
+        axes.set_xticks(range(len(settings)), [f"{w}-way {k}-shot" for w, k in settings])
+        axes.set(ylim=(0, 108), ylabel="accuracy, %")
+        axes.grid(False, axis="x")
+        axes.legend(ncols=len(methods), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+        return _svg(figure)
+
+
+def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
+    """Draw the curves of training: losses, pseudo-label purity and shot overlap.
+
+    Parameters
+    ----------
+    rows
+        The rows of ``metrics.csv``; a curve that is not in them is left out.
+    """
+    panels = [
+        ("loss", ("total", "psco", "moco", "byol"), 1),
+        ("pseudo-label purity, %", ("purity",), 100),
+        ("shot overlap, %", ("overlap",), 100),
+    ]
+    panels = [panel for panel in panels if any(name in rows[0] for name in panel[1])]
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 2.6), layout="constrained")
+        for axes, (title, curves, factor) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            _curves(axes, rows, [name for name in curves if name in rows[0]], factor)
+            axes.set(title=title, xlabel="step")
+        return _svg(figure)
+
+
+def _curves(
+    axes: Axes, rows: Sequence[Mapping[str, float]], names: Sequence[str], factor: float
+) -> None:
+    steps = [row["step"] for row in rows]
+    for colour, name in zip(COLOURS, names, strict=False):
+        axes.plot(steps, [factor * row[name] for row in rows], color=colour, label=name, lw=1.6)
+    axes.set_ylim(bottom=0)
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]

@@ -1,0 +1,57 @@
+"""How long a run is, and its learning rate on the way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from psco.recipe import TrainSettings
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Cosine decay per step with an optional linear warm-up.
+
+    Parameters
+    ----------
+    peak
+        Learning rate at the top, scaled to the images of a step.
+    warmup_steps
+        Steps of linear rise.
+    steps
+        Length of the run in steps, or None when it is limited by time.
+    seconds
+        Length of the run in seconds, or None when it is limited by steps. Such a run ends in time
+        whatever the speed of the machine, so two of them are not the same to the bit.
+    """
+
+    peak: float
+    warmup_steps: int = 0
+    steps: int | None = None
+    seconds: float | None = None
+
+    def done(self, step: int, seconds: float) -> float:
+        """Give the share of the run that is over before ``step``, in [0, 1]."""
+        if self.steps is not None:
+            return min(1.0, step / self.steps)
+        return min(1.0, seconds / (self.seconds or 1.0))
+
+    def learning_rate(self, step: int, done: float) -> float:
+        """Give the learning rate of ``step`` (from 0), at the share ``done`` of the run."""
+        if step < self.warmup_steps:
+            return self.peak * (step + 1) / self.warmup_steps
+        return self.peak * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def schedule_for(train: TrainSettings, batches_per_epoch: int) -> Schedule:
+    """Make the schedule of a recipe for a data set of so many batches."""
+    images = train.batch_size * train.accumulate
+    steps = train.steps
+    if train.epochs is not None:
+        steps = max(1, round(train.epochs * batches_per_epoch / train.accumulate))
+    return Schedule(
+        peak=train.learning_rate * images / 256,
+        warmup_steps=train.warmup_steps,
+        steps=steps,
+        seconds=None if train.minutes is None else 60 * train.minutes,
+    )

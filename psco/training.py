@@ -1,0 +1,236 @@
+"""Pretraining, from images and a recipe to a run folder; stops and resumes at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from psco.build import build_method, build_views
+from psco.checkpoint import CONFIG, METRICS, load_resume, read_recipe, start_folder
+from psco.data import ImageSet, load_dataset
+from psco.data.cache import remove_leftovers
+from psco.errors import InputError
+from psco.feed import Feed
+from psco.loop import Loop
+from psco.metrics import Logger, csv_logger, read_metrics, tensorboard_logger
+from psco.progress import Bar
+from psco.recipe import Recipe, default_recipe, load_recipe, shortcuts
+from psco.runtime import environment, keep_freed_memory
+from psco.views import TwoViews
+from psco.views.pair import AnyView
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder after a call of `pretrain`.
+
+    Parameters
+    ----------
+    folder
+        Where everything is; see ``psco.checkpoint``.
+    recipe
+        The resolved settings.
+    steps
+        Steps done.
+    finished
+        False if the run was interrupted.
+    """
+
+    folder: Path
+    recipe: Recipe
+    steps: int
+    finished: bool
+
+    @property
+    def metrics(self) -> list[dict[str, float]]:
+        """The rows of the training curves."""
+        return read_metrics(self.folder / METRICS)
+
+
+def pretrain(
+    data: str | Path | np.ndarray | ImageSet,
+    *,
+    out: str | Path,
+    recipe: str | Path | Recipe | None = None,
+    method: str | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    views: tuple[AnyView, AnyView] | None = None,
+    resume: bool = False,
+    checkpoint_minutes: float | None = None,
+    checkpoint_steps: int | None = None,
+    loggers: Sequence[Logger] = (),
+    tensorboard: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Train a method on unlabelled images.
+
+    Parameters
+    ----------
+    data
+        The name of a data set, a folder of images, an array or an `ImageSet`. Labels, where there
+        are any, reach nothing but the purity diagnostic, and that only if the recipe asks for it.
+    out
+        Run folder to make; see ``psco.checkpoint`` for what it holds.
+    recipe
+        A recipe, its name or file; by default that of the data set, else ``own-images``.
+    method, epochs, steps, minutes, seed
+        Settings that win over the recipe: the method's name with its default options, the length
+        of the run (one of the three), the seed.
+    overrides
+        Any other settings that win over the recipe, as ``"method.shots=5"``.
+    views
+        A pair of callables to use instead of the recipe's views; see `TwoViews`.
+    resume
+        Continue the run in ``out``: its own recipe counts, and settings given here must agree with
+        it. A run in steps or epochs ends with the weights it would have had without the stop.
+    checkpoint_minutes, checkpoint_steps
+        How often to save besides at the end; every 5 minutes if neither is given.
+    loggers
+        Called with every row of the training curves.
+    tensorboard
+        Also write TensorBoard events into the run folder (extra ``tensorboard``).
+    progress
+        Show a progress bar on stderr.
+
+    Raises
+    ------
+    InputError
+        For anything about the arguments; then nothing has been written.
+    PscoError
+        If the loss stops being finite; the last good checkpoint stays.
+    """
+    folder = Path(out)
+    changes = [*shortcuts(method, epochs, steps, minutes, seed), *overrides]
+    settled = _settle_recipe(folder, data, recipe, changes, resume)
+    image, train = settled.image, settled.train
+    images = load_dataset(data, "train", size=image.source_size, channels=image.channels)
+    if not train.purity:
+        images = images.unlabelled()
+    elif images.labels is None:
+        raise InputError(
+            f"train.purity needs labels, and {images.name!r} has none; --set train.purity=false"
+        )
+
+    keep_freed_memory()
+    feed = Feed(images, train.batch_size, train.seed)
+    torch.manual_seed(train.seed)
+    pair = build_views(settled) if views is None else TwoViews(*views)
+    loop = Loop(build_method(settled), pair, feed, settled, folder)
+    facts = {"data": fingerprint(images)}
+    state = load_resume(folder) if resume else None
+    if state is not None:
+        if state["data"] != facts["data"]:
+            raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
+        loop.restore(state)
+        remove_leftovers(folder)
+    elif not (folder / CONFIG).exists():
+        start_folder(folder, settled, environment())
+
+    sinks = [csv_logger(folder / METRICS, loop.step), *loggers]
+    if tensorboard:
+        sinks.append(tensorboard_logger(folder / "tensorboard"))
+    due = _clock(checkpoint_minutes, checkpoint_steps)
+    with Bar("pretrain", progress) as bar, _stop_on_interrupt() as stop:
+        loop.run(sinks, bar, lambda: loop.save(facts), due, stop)
+        loop.save(facts)
+    return Run(folder, settled, loop.step, finished=loop.done >= 1)
+
+
+def fingerprint(images: ImageSet) -> str:
+    """Identify a data set by its shape and 64 of its images."""
+    sample = images.images[np.linspace(0, len(images) - 1, 64).astype(int)]
+    text = f"{images.images.shape}".encode() + sample.tobytes()
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _settle_recipe(
+    folder: Path,
+    data: object,
+    recipe: str | Path | Recipe | None,
+    overrides: Sequence[str],
+    resume: bool,
+) -> Recipe:
+    exists = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if exists and not resume:
+        raise InputError(
+            f"{str(folder)!r} exists already; --resume continues the run in it, another --out "
+            f"starts a new one"
+        )
+    if recipe is not None or overrides or not exists:
+        asked = load_recipe(recipe or default_recipe(data), overrides)
+    else:
+        return read_recipe(folder)
+    if exists and (stored := read_recipe(folder)) != asked:
+        raise InputError(
+            f"cannot resume {str(folder)!r} with other settings: {_first_difference(stored, asked)}"
+        )
+    return asked
+
+
+def _first_difference(stored: Recipe, asked: Recipe) -> str:
+    old, new = _leaves(stored.model_dump()), _leaves(asked.model_dump())
+    name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
+    return f"{name} is {old.get(name)!r} in the run and {new.get(name)!r} here"
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        inner = _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else None
+        flat.update({f"{prefix}{key}": value} if inner is None else inner)
+    return flat
+
+
+def _clock(minutes: float | None, steps: int | None) -> Callable[[int, float], bool]:
+    for name, value in {"checkpoint_minutes": minutes, "checkpoint_steps": steps}.items():
+        if value is not None and value <= 0:
+            raise InputError(f"{name} must be > 0, not {value}")
+    if minutes is None and steps is None:
+        minutes = 5.0
+    last = time.monotonic()
+
+    def due(step: int, now: float) -> bool:
+        nonlocal last
+        by_time = minutes is not None and now - last >= 60 * minutes
+        by_step = steps is not None and step % steps == 0
+        if by_time or by_step:
+            last = now
+        return by_time or by_step
+
+    return due
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a request to stop after the step; the second one kills."""
+    asked = False
+
+    def ask(_number: int, _frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("stopping after this step; press Ctrl-C again to quit at once", file=sys.stderr)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,74 @@
+"""What a part of a view is, and what all parts share: range checks and coin tosses."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from psco.errors import InputError
+
+
+class Part(Protocol):
+    """One random operation on a batch of images, such as a crop or a flip.
+
+    A part is called as ``part(images, size, generator)``. The images are (B, C, H, W) float32 in
+    [0, 1], and so is what it gives back; a part that resizes gives (B, C, size, size) and takes
+    uint8 images as well. All random numbers come from ``generator``, a generator on the CPU, and
+    how many are drawn depends on B only, so that the parts after it see the same numbers whatever
+    the images are.
+
+    ``resizes`` says whether the part brings the images to the side ``size``; parts that do not
+    resize ignore ``size``.
+    """
+
+    resizes: ClassVar[bool]
+
+    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
+        """Apply the operation with fresh random numbers for every image."""
+        ...
+
+
+def check_probability(part: str, probability: float) -> None:
+    """Raise InputError unless the probability of a part is in [0, 1]."""
+    if not 0 <= probability <= 1:
+        raise InputError(f"{part}: probability must be in [0, 1], not {probability!r}")
+
+
+def check_span(part: str, name: str, span: tuple[float, float], most: float = math.inf) -> None:
+    """Raise InputError unless ``span`` is a pair with 0 < low <= high <= most, and finite."""
+    allowed = f"0 < low <= high <= {most:g}" if math.isfinite(most) else "0 < low <= high"
+    fits = len(span) == 2 and 0 < span[0] <= span[1] <= most and math.isfinite(span[1])
+    if not fits:
+        raise InputError(f"{part}: {name} must be {allowed}, not {span!r}")
+
+
+def toss(count: int, probability: float, generator: torch.Generator) -> Tensor:
+    """Toss one coin per image.
+
+    Returns
+    -------
+    Tensor
+        (count,) bool, on the CPU; each True with the given probability.
+    """
+    return torch.rand(count, generator=generator) < probability
+
+
+def per_image(values: Tensor, images: Tensor) -> Tensor:
+    """Bring one value per image to where the images are, in a shape that broadcasts over them.
+
+    Parameters
+    ----------
+    values
+        (B,), of any type, on any device.
+    images
+        (B, C, H, W).
+
+    Returns
+    -------
+    Tensor
+        (B, 1, 1, 1), on the images' device.
+    """
+    return values.to(images.device)[:, None, None, None]

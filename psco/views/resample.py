@@ -1,0 +1,184 @@
+"""Resampling of images as matrix products, with Pillow's antialiased filters.
+
+Resizing is linear and separable: every output row is a weighted sum of input rows, every output
+column one of input columns. Per image that is one matrix on either side, so a batch of crops, all
+different, takes two batched matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from psco.errors import InputError
+
+Filter = Literal["bilinear", "bicubic"]
+
+RADIUS: dict[str, int] = {"bilinear": 1, "bicubic": 2}
+
+BUFFER = 2**18  # pixels that are resampled at a time: what a core's cache holds
+
+
+def filter_values(distance: Tensor, filter: Filter) -> Tensor:
+    """Evaluate a resampling filter: the triangle or the cubic with a = -0.5.
+
+    Parameters
+    ----------
+    distance
+        Distances from the filter's centre, any shape, in units of its sampling step.
+
+    Returns
+    -------
+    Tensor
+        Of the same shape; zero from ``RADIUS[filter]`` on.
+    """
+    within = (RADIUS[filter] - distance.abs()).clamp_(min=0)
+    if filter == "bilinear":
+        return within
+    # The two cubics of the bicubic filter, written from the points 2 and 1 where they set in.
+    closer = (within - 1).clamp_(min=0)
+    outer = (within - 1).mul_(within).mul_(within).mul_(0.5)
+    return outer.add_((1 - 2 * closer).mul_(closer).mul_(closer))
+
+
+def resize_weights(
+    start: Tensor, length: Tensor, source: int, target: int, filter: Filter
+) -> Tensor:
+    """Give the weights that resample a stretch of each image's pixels along one axis.
+
+    The filter is widened by the factor of reduction, as Pillow's antialiasing does, and does not
+    see pixels outside the stretch: the image is cropped first, then resized.
+
+    Parameters
+    ----------
+    start, length
+        (B,), the first pixel and the number of pixels of each stretch; they lie in [0, source].
+    source
+        Number of input pixels along the axis.
+    target
+        Number of output pixels along the axis.
+    filter
+        ``"bilinear"`` or ``"bicubic"``.
+
+    Returns
+    -------
+    Tensor
+        (B, target, source) float32; each row sums to one and is zero outside the stretch.
+
+    Raises
+    ------
+    InputError
+        If the filter is not known.
+    """
+    if filter not in RADIUS:
+        raise InputError(f"filter must be one of {', '.join(RADIUS)}, not {filter!r}")
+    device, radius = start.device, RADIUS[filter]
+    start, length = start.double()[:, None], length.double()[:, None]  # (B, 1)
+    scale = length / target
+    stretch = scale.clamp(min=1)
+    steps = torch.arange(target, device=device, dtype=torch.float64)
+    centre = start + (steps + 0.5) * scale  # (B, t)
+    first = (centre - radius * stretch + 0.5).floor().maximum(start)  # (B, t)
+
+    # Only the few pixels under the filter are computed; most of a dense row would be zero. The
+    # widest filter is that of a crop of the whole side, whatever the crops of this batch are.
+    taps = torch.arange(2 * math.ceil(radius * max(source / target, 1)) + 1, device=device)  # (k,)
+    offset = ((first + 0.5 - centre) / stretch).float()  # (B, t)
+    step = (taps / stretch).float()  # (B, k)
+    weights = filter_values(offset[:, :, None] + step[:, None, :], filter)  # (B, t, k)
+    left = (start + length - first).float()  # (B, t), pixels from the first to the stretch's end
+    weights *= taps.float() < left[:, :, None]
+    weights /= weights.sum(2, keepdim=True)
+
+    # Taps beyond the stretch have weight zero, so it does not matter where they are added.
+    pixel = (first.long()[:, :, None] + taps).clamp_(max=source - 1)  # (B, t, k)
+    dense = torch.zeros(len(start), target, source, device=device)
+    return dense.scatter_add_(2, pixel, weights)  # (B, t, s)
+
+
+def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Apply one matrix to the rows and one to the columns of every image.
+
+    The columns come first and the result in between is clamped to [0, 1], as in Pillow, which
+    keeps it in 8 bits; it matters where the bicubic filter overshoots. (Since version 13, Pillow
+    starts with the rows if the height shrinks much more than the width.)
+
+    Parameters
+    ----------
+    images
+        (B, C, H, W), float32 in [0, 1] or uint8.
+    rows
+        (B, h, H) float32, or (1, h, H) to treat all images alike.
+    columns
+        (B, w, W) float32, or (1, w, W).
+
+    Returns
+    -------
+    Tensor
+        (B, C, h, w) float32 in [0, 1], contiguous.
+    """
+    B, C, H, W = images.shape
+    h, w = rows.shape[1], columns.shape[1]
+    unit = 1 / 255 if images.dtype == torch.uint8 else 1.0
+    rows, columns = rows.expand(B, h, H), columns.transpose(1, 2).expand(B, W, w)
+    # A few images at a time, in buffers that are used again: fresh memory for the whole batch
+    # takes longer to obtain than the products to compute.
+    few = max(1, min(B, BUFFER // (C * H * W)))
+    source = columns.new_empty(few, H, C, W)
+    between = columns.new_empty(few, H * C, w)
+    product = columns.new_empty(few, h, C * w)
+    result = columns.new_empty(B, C, h, w)
+    for start in range(0, B, few):
+        these = slice(start, min(start + few, B))
+        n = these.stop - start
+        # With the channels between rows and columns, both products take all channels at once.
+        lines = source[:n].copy_(images[these].transpose(1, 2)).view(n, H * C, W)
+        torch.bmm(lines, columns[these], out=between[:n]).mul_(unit).clamp_(0, 1)
+        torch.bmm(rows[these], between[:n].view(n, H, C * w), out=product[:n])
+        done = product[:n].view(n, h, C, w).transpose(1, 2)  # (n, C, h, w)
+        torch.clamp(done, 0, 1, out=result[these])
+    return result
+
+
+def resize(images: Tensor, size: int, filter: Filter = "bilinear") -> Tensor:
+    """Bring whole images to a square: the short side to ``size``, then the centre of the long one.
+
+    Parameters
+    ----------
+    images
+        (B, C, H, W), float32 in [0, 1] or uint8.
+    size
+        Side of the result in pixels, at least 1.
+    filter
+        ``"bilinear"`` or ``"bicubic"``.
+
+    Returns
+    -------
+    Tensor
+        (B, C, size, size) float32 in [0, 1].
+    """
+    height, width = images.shape[2:]
+    if height == width == size:
+        return to_float(images)
+    rows = _centre_weights(height, min(height, width), size, filter, images.device)
+    columns = _centre_weights(width, min(height, width), size, filter, images.device)
+    return separable(images, rows, columns)
+
+
+def to_float(images: Tensor) -> Tensor:
+    """Give uint8 images as float32 in [0, 1]; float images are given back as they are."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
+
+
+def _centre_weights(
+    side: int, short: int, size: int, filter: Filter, device: torch.device
+) -> Tensor:
+    """Resize a side by ``size / short`` and keep the central ``size`` pixels: (1, size, side)."""
+    target = size * side // short
+    start = torch.zeros(1, device=device)
+    weights = resize_weights(start, torch.full_like(start, side), side, target, filter)
+    margin = round((target - size) / 2)
+    return weights[:, margin : margin + size]

@@ -1,0 +1,157 @@
+"""From a batch of stored images to what an encoder sees: parts in a row, then normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from psco.errors import InputError
+from psco.views.part import Part
+from psco.views.resample import resize, to_float
+
+
+def to_batch(images: np.ndarray) -> Tensor:
+    """Give stored images as a batch, without a copy if the array can be written to.
+
+    Parameters
+    ----------
+    images
+        (B, H, W, C) uint8.
+
+    Returns
+    -------
+    Tensor
+        (B, C, H, W) uint8, in the channels-last memory format.
+
+    Raises
+    ------
+    InputError
+        If the array has another type or number of axes.
+    """
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise InputError(
+            f"images must be uint8 of shape (B, H, W, C), not {images.dtype} of shape "
+            f"{images.shape}"
+        )
+    # PyTorch has no read-only tensors, nor ones with negative strides.
+    shared = np.require(images, requirements=["C", "W"])
+    return torch.from_numpy(shared).permute(0, 3, 1, 2)
+
+
+def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Subtract the mean and divide by the standard deviation of each channel.
+
+    Parameters
+    ----------
+    images
+        (B, C, h, w) float32 in [0, 1].
+    mean, std
+        One number per channel, or one for all channels.
+
+    Returns
+    -------
+    Tensor
+        (B, C, h, w) float32, a new tensor in the channels-last memory format, in which
+        convolutions are faster and which costs little here, where every number is written anew.
+
+    Raises
+    ------
+    InputError
+        If the number of means or deviations fits neither one channel nor all.
+    """
+    channels = images.shape[1]
+    if len(mean) not in (1, channels) or len(std) not in (1, channels):
+        raise InputError(
+            f"images with {channels} channels need 1 or {channels} means and deviations, "
+            f"not {len(mean)} and {len(std)}"
+        )
+    shift = torch.tensor(mean, dtype=torch.float32, device=images.device)[:, None, None]
+    scale = torch.tensor(std, dtype=torch.float32, device=images.device)[:, None, None]
+    return (images - shift).div_(scale).contiguous(memory_format=torch.channels_last)
+
+
+def plain_view(images: Tensor, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Give the view without chance that is used at test time: resized, then normalised.
+
+    Parameters
+    ----------
+    images
+        (B, C, H, W) uint8.
+    size
+        Side of the view in pixels; images that are not square lose the ends of the long side.
+    mean, std
+        One number per channel, or one for all channels; deviations > 0.
+
+    Returns
+    -------
+    Tensor
+        (B, C, size, size) float32, in the channels-last memory format.
+    """
+    check_images(images)
+    check_size_and_norm(size, mean, std)
+    return normalise(resize(images, size), mean, std)
+
+
+@dataclass(frozen=True)
+class View:
+    """A random view of a batch of images.
+
+    Called as ``view(images, generator)`` with (B, C, H, W) uint8 images, it gives
+    (B, C, size, size) float32 ones, normalised, in the channels-last memory format. If none of
+    the parts resizes, the images are resized before the first.
+
+    Parameters
+    ----------
+    parts
+        What to do, in this order.
+    size
+        Side of the view in pixels.
+    mean, std
+        One number per channel, or one for all channels; deviations > 0.
+    """
+
+    parts: Sequence[Part]
+    size: int
+    mean: Sequence[float]
+    std: Sequence[float]
+
+    def __post_init__(self) -> None:
+        check_size_and_norm(self.size, self.mean, self.std)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw one view of every image; all random numbers come from ``generator``."""
+        check_images(images)
+        batch = (*images.shape[:2], self.size, self.size)
+        if not any(part.resizes for part in self.parts):
+            images = resize(images, self.size)
+        for part in self.parts:
+            # A part that resizes converts what it reads, so the large images are copied once.
+            images = part(images if part.resizes else to_float(images), self.size, generator)
+        if images.shape != batch:
+            raise InputError(
+                f"the parts of a view must give images of shape {batch}, not {tuple(images.shape)}"
+            )
+        return normalise(images, self.mean, self.std)
+
+
+def check_images(images: Tensor) -> None:
+    """Raise InputError unless the images are a uint8 batch (B, C, H, W) with pixels in it."""
+    if images.dtype != torch.uint8 or images.ndim != 4 or 0 in images.shape[1:]:
+        raise InputError(
+            f"images must be uint8 of shape (B, C, H, W), not {images.dtype} of shape "
+            f"{tuple(images.shape)}"
+        )
+
+
+def check_size_and_norm(size: int, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Raise InputError unless the side is positive and mean and deviation can be used."""
+    if size < 1:
+        raise InputError(f"size must be at least 1 pixel, not {size!r}")
+    if len(mean) == 0 or len(std) == 0:
+        raise InputError(f"mean and std need a number per channel, not {mean!r} and {std!r}")
+    if not all(deviation > 0 for deviation in std):
+        raise InputError(f"std must be greater than 0 for every channel, not {std!r}")

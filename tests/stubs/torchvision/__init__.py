@@ -1,0 +1,2 @@
+# What a CUDA build of torchvision does beside a CPU build of torch.
+raise RuntimeError("operator torchvision::nms does not exist")
