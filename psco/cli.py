@@ -140,7 +140,7 @@ def pretrain(
         from psco.recipe import default_recipe, load_recipe, shortcuts
 
         flags = shortcuts(method, epochs, steps, minutes, seed)
-        text = load_recipe(recipe or default_recipe(data), [*flags, *changes]).to_yaml()
+        text = load_recipe(recipe or default_recipe(data), [*changes, *flags]).to_yaml()
         typer.echo(text, nl=False)
         return
     if out is None:

@@ -45,7 +45,7 @@ class Loop:
         train = recipe.train
         self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
         self.schedule = schedule_for(train, feed.batches_per_epoch)
-        self.fabric = Fabric(devices=1, precision=train.precision)  # type: ignore[arg-type]
+        self.fabric = Fabric(devices=1, precision=train.precision)
         # On CPU, channels_last halves the time of the convolutions.
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.SGD(

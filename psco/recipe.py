@@ -94,7 +94,9 @@ class TrainSettings(Section):
     warmup_steps: int = Field(0, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)
-    precision: str = "32-true"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = (
+        "32-true"
+    )
     seed: int = Field(0, ge=0)
     log_steps: int = Field(10, ge=1)
     purity: bool = Field(False, description="log pseudo-label purity; needs labels, learns nothing")

@@ -115,7 +115,8 @@ def pretrain(
         If the loss stops being finite; the last good checkpoint stays.
     """
     folder = Path(out)
-    changes = [*shortcuts(method, epochs, steps, minutes, seed), *overrides]
+    changes = [*overrides, *shortcuts(method, epochs, steps, minutes, seed)]
+    due = _clock(checkpoint_minutes, checkpoint_steps)
     settled = _settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
     images = load_dataset(data, "train", size=image.source_size, channels=image.channels)
@@ -144,7 +145,6 @@ def pretrain(
     sinks = [csv_logger(folder / METRICS, loop.step), *loggers]
     if tensorboard:
         sinks.append(tensorboard_logger(folder / "tensorboard"))
-    due = _clock(checkpoint_minutes, checkpoint_steps)
     with Bar("pretrain", progress) as bar, _stop_on_interrupt() as stop:
         loop.run(sinks, bar, lambda: loop.save(facts), due, stop)
         loop.save(facts)

@@ -225,6 +225,24 @@ def test_boxes_lie_inside_the_image_and_keep_area_and_ratio(height, width, low, 
     assert ((w[drawn] + 0.5) / (h[drawn] - 0.5) >= (1 - 1e-9) / ratio).all()
 
 
+@pytest.mark.parametrize(("height", "width"), [(40, 40), (28, 90), (5, 3)])
+def test_boxes_equal_a_loop_of_attempts(height, width):
+    scale, ratio, count = (0.3, 1.0), (0.5, 1.2), 200
+    draws = torch.rand(count, 22, generator=generator(7), dtype=torch.float64).tolist()
+    expected = []
+    for row in draws:
+        box = central_box(height, width, ratio)
+        for attempt in range(10):
+            area = height * width * (scale[0] + row[2 + attempt] * (scale[1] - scale[0]))
+            aspect = ratio[0] * (ratio[1] / ratio[0]) ** row[12 + attempt]
+            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                box = (int(row[0] * (height - h + 1)), int(row[1] * (width - w + 1)), h, w)
+                break
+        expected.append(list(box))
+    assert sample_boxes(count, height, width, scale, ratio, generator(7)).tolist() == expected
+
+
 def test_box_areas_are_uniform_and_ratios_log_uniform():
     # Ratios close to one, so that hardly an attempt fails and the draws keep their distribution.
     boxes = sample_boxes(40_000, 1000, 1000, (0.2, 0.8), (0.9, 1 / 0.9), generator())
@@ -357,6 +375,14 @@ def test_blur_equals_a_slow_gaussian_with_repeated_edges():
         for channel in range(3):
             expected = slow_blur(images[b, channel].double().numpy(), sigma[b].item(), 6)
             np.testing.assert_allclose(ours[b, channel], expected, atol=1e-5)
+
+
+def test_the_blur_part_draws_its_width_from_the_given_range():
+    images = floats(noise(2, 10, 10, 1))
+    ours = Blur(sigma=(1.5, 1.5), probability=1)(images, 0, generator())
+    for b in range(2):
+        expected = slow_blur(images[b, 0].double().numpy(), 1.5, 9)
+        np.testing.assert_allclose(ours[b, 0], expected, atol=2e-3)  # cut off at 3 deviations
 
 
 def test_blur_smooths_all_none_or_half_of_the_images():

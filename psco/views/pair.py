@@ -95,6 +95,9 @@ class CallableView:
         return f"view {getattr(self.function, '__name__', type(self.function).__name__)!r}"
 
 
+AnyView: TypeAlias = View | CallableView | Callable[[Tensor], Tensor]
+
+
 class TwoViews:
     """Two views of every image: one for the encoder, one for the momentum encoder.
 
@@ -117,9 +120,6 @@ class TwoViews:
         """Draw both views of (B, C, H, W) uint8 images; the second uses the later numbers."""
         first = self.view_a(images, generator)
         return first, self.view_b(images, generator)
-
-
-AnyView: TypeAlias = View | CallableView | Callable[[Tensor], Tensor]
 
 
 def as_view(view: AnyView) -> View | CallableView:

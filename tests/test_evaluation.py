@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import psco
+from psco.data.tasks import sample_tasks
+from psco.encoder import Encoder, RawPixels
+from psco.evaluation import classify_tasks, evaluate_settings
+
+
+class Table:
+    """Embeds image i as row i of two given tables."""
+
+    def __init__(self, query, support) -> None:
+        self.query, self.support = query, support
+
+    def embed(self, images):
+        return self.query, self.support
+
+
+@pytest.fixture
+def images() -> psco.ImageSet:
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 4, 4, 1), dtype=np.uint8)
+    return psco.ImageSet(pixels, np.arange(80) // 8, tuple("abcdefghij"), "noise", "test")
+
+
+@pytest.fixture
+def table() -> Table:
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 6, generator=generator).repeat_interleave(8, dim=0)
+    noise = torch.randn(2, 80, 6, generator=generator)
+    return Table(F.normalize(centres + noise[0], dim=1), F.normalize(centres + noise[1], dim=1))
+
+
+def test_predictions_and_accuracy_are_those_of_a_loop_over_tasks(images, table):
+    report = psco.evaluate(table, images, ways=4, shots=3, queries=5, tasks=30, seed=2)
+    tasks = sample_tasks(images.labels, 4, 3, 5, 30, 2)
+    accuracies = []
+    for support, query in zip(tasks.support, tasks.query, strict=True):
+        right = 0
+        prototypes = [F.normalize(table.support[rows].sum(dim=0), dim=0) for rows in support]
+        for true, rows in enumerate(query):
+            for row in rows:
+                scores = [float(table.query[row] @ c) for c in prototypes]
+                right += scores.index(max(scores)) == true
+        accuracies.append(100 * right / 20)
+    assert report.per_task == pytest.approx(accuracies)
+    assert report.mean == pytest.approx(np.mean(accuracies))
+    assert report.ci95 == pytest.approx(1.96 * np.std(accuracies, ddof=1) / math.sqrt(30))
+
+
+def test_predictions_do_not_change_when_queries_are_permuted_or_split(images):
+    encoder = Encoder.untrained(psco.load_recipe("glyphs"))
+    query, support = encoder.embed(images.images)
+    tasks = sample_tasks(images.labels, 5, 1, 7, 10, 0)
+    together = classify_tasks(query, support, tasks)
+    order = np.random.default_rng(1).permutation(80)
+    shuffled, _ = encoder.embed(images.images[order])
+    restored = shuffled[np.argsort(order)]
+    torch.testing.assert_close(restored, query)
+    alone = torch.cat([encoder.embed(images.images[i : i + 1])[0] for i in range(80)])
+    torch.testing.assert_close(alone, query)
+    for index in range(7):
+        single = type(tasks)(tasks.support, tasks.query[:, :, index : index + 1])
+        assert torch.equal(classify_tasks(query, support, single)[..., 0], together[..., index])
+
+
+def test_all_models_meet_the_same_tasks(images, table):
+    one = psco.evaluate(table, images, queries=5, tasks=20)
+    again = psco.evaluate(table, images, queries=5, tasks=20)
+    several = evaluate_settings(table, images, [(5, 1), (3, 2)], queries=5, tasks=20)
+    assert one == again == several[0]
+    assert several[1].ways == 3
+
+
+def test_raw_pixels_recognise_copies_and_nothing_in_noise(images):
+    copies = np.repeat(images.images[:10], 8, axis=0)
+    same = psco.ImageSet(copies, images.labels, images.classes)
+    assert psco.evaluate(RawPixels(4), same, queries=5, tasks=20).mean == 100
+    assert psco.evaluate(RawPixels(4), images, queries=5, tasks=200).mean < 30
+
+
+def test_a_report_writes_itself_as_json_and_markdown(images, table):
+    report = psco.evaluate(table, images, queries=5, tasks=20)
+    data = json.loads(report.to_json())
+    assert len(data["per_task"]) == 20
+    assert data["rule"] == "prototype"
+    assert "per_task" not in report.as_dict()
+    assert "5-way 1-shot" in report.to_markdown()
+
+
+def test_images_without_labels_are_refused(images, table):
+    with pytest.raises(psco.InputError, match="'noise' has no labels"):
+        psco.evaluate(table, images.unlabelled())

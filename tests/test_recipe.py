@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+import psco
+from psco.build import build_method, build_views
+from psco.recipe import check_recipe, read_tree, recipe_names, shortcuts
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_of_the_package_builds(name):
+    recipe = psco.load_recipe(name)
+    assert build_method(recipe).queue.keys.shape == (recipe.method.options["queue_size"], 128)
+    build_views(recipe)
+
+
+def test_the_omniglot_recipe_is_the_paper():
+    recipe = psco.load_recipe("omniglot")
+    method, train = recipe.method.options, recipe.train
+    assert (method["shots"], method["queue_size"], method["momentum"]) == (1, 16384, 0.99)
+    assert (method["temperature"], method["moco_temperature"]) == (1.0, 0.2)
+    assert (method["sinkhorn_epsilon"], method["sinkhorn_iterations"]) == (0.05, 3)
+    assert (recipe.heads.hidden, recipe.heads.out) == (2048, 128)
+    assert (train.epochs, train.batch_size, train.learning_rate) == (400, 256, 0.03)
+    assert (train.weight_decay, train.sgd_momentum) == (5e-4, 0.9)
+    assert recipe.views.view_a == recipe.views.view_b
+    assert recipe.views.view_a["crop"]["scale"] == (0.2, 1.0)
+
+
+def test_the_miniimagenet_recipe_is_the_paper():
+    recipe = psco.load_recipe("miniimagenet")
+    assert recipe.method.options["shots"] == 4
+    assert recipe.backbone.name == "conv5"
+    assert list(recipe.views.view_a) == ["crop", "jitter", "grey", "flip"]
+    assert list(recipe.views.view_b) == ["crop", "flip"]
+
+
+def test_a_recipe_survives_its_own_yaml():
+    for name in recipe_names():
+        recipe = psco.load_recipe(name)
+        again = check_recipe(read_tree(recipe.to_yaml(), "test"), "test")
+        assert again == recipe
+        assert again.hash() == recipe.hash()
+
+
+def test_overrides_win_over_the_recipe():
+    recipe = psco.load_recipe(
+        "omniglot", ["method.shots=7", "train.learning_rate=1e-3", "views.view_a.flip=null"]
+    )
+    assert recipe.method.options["shots"] == 7
+    assert recipe.train.learning_rate == 1e-3
+    assert list(recipe.views.view_a) == ["crop"]
+    assert recipe.hash() != psco.load_recipe("omniglot").hash()
+
+
+def test_a_new_length_replaces_the_recipes():
+    train = psco.load_recipe("omniglot", shortcuts(steps=5)).train
+    assert (train.epochs, train.steps, train.minutes) == (None, 5, None)
+
+
+def test_a_recipe_can_be_a_file(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("train: {steps: 3}\nmethod: {name: psco, shots: 2}\n")
+    assert psco.load_recipe(file).method.options["shots"] == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("method.shotz=3", "unknown option of method 'psco' 'shotz'; did you mean 'shots'?"),
+        ("method.shots=many", "method 'psco': shots: .*not 'many'"),
+        ("trian.steps=3", "unknown setting 'trian'; did you mean 'train'?"),
+        ("train.batchsize=3", "unknown setting 'batchsize'; did you mean 'batch_size'?"),
+        ("train.batch_size=1", "train.batch_size: .*greater than or equal to 2, not 1"),
+        ("method.name=pscoo", "unknown method 'pscoo'; did you mean 'psco'?"),
+        ("backbone.name=conv6", "unknown backbone 'conv6'; did you mean 'conv"),
+        ("views.view_a.crp={}", "unknown view part 'crp'; did you mean 'crop'?"),
+        ("views.view_a.crop.scal=1", "unknown option of view part 'crop' 'scal'"),
+        ("image.mean=[0.5, 0.5]", "mean needs 1 numbers"),
+        ("image.std=[0]", "std must be > 0"),
+        ("train.steps.deep=1", "'steps' is a value"),
+        ("nonsense", "--set takes a.b=c"),
+        ("train.steps=[", "is not a YAML value"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_that_names_it_and_the_nearest_right_one(override, message):
+    with pytest.raises(psco.InputError, match=message) as caught:
+        psco.load_recipe("glyphs", [override])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: {steps: 3, epochs: 2}", "set exactly one of epochs, steps and minutes"),
+        ("method: {shots: 3}\ntrain: {steps: 3}", "needs a name"),
+        ("method: psco\ntrain: {steps: 3}", "needs a name"),
+        ("image: {}", "train is missing"),
+        ("- a list", "must be a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_says_what_is_wrong(tmp_path, text, message):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(psco.InputError, match=message):
+        psco.load_recipe(file)
+
+
+def test_unknown_recipes_and_files_are_errors():
+    with pytest.raises(psco.InputError, match="did you mean 'omniglot'"):
+        psco.load_recipe("omniglt")
+    with pytest.raises(psco.InputError, match=r"no recipe file 'none\.yaml'"):
+        psco.load_recipe("none.yaml")
