@@ -10,7 +10,7 @@ from psco.data import ImageSet, load_dataset
 from psco.data.cache import atomic_path
 from psco.data.tasks import sample_tasks
 from psco.encoder import Embedder, Encoder, Features, RawPixels, load
-from psco.evaluation import classify_tasks, evaluate_settings
+from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
 from psco.progress import clock
 from psco.report.gallery import task_rows
 from psco.report.page import Part, number_table, page
@@ -55,10 +55,11 @@ def run_demo(
         "pixels": RawPixels(run.recipe.image.size),
         "random": Features(Encoder.untrained(run.recipe, seed)),
     }
+    drawn = draw_tasks(images, SETTINGS, 15, tasks, seed)
     results = [
         {"method": name, **report.as_dict()}
         for name, model in models.items()
-        for report in evaluate_settings(model, images, SETTINGS, tasks=tasks, seed=seed)
+        for report in evaluate_tasks(model, images, drawn)
     ]
     report = {
         "results": results,

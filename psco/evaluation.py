@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +70,7 @@ def evaluate(
     ways: int = 5,
     shots: int = 1,
     queries: int = 15,
-    tasks: int = 2000,
+    tasks: int | Tasks = 2000,
     seed: int = 0,
 ) -> Report:
     """Measure few-shot accuracy with the prototype rule; inductive: every query stands alone.
@@ -80,7 +82,8 @@ def evaluate(
     images
         A labelled image set, best of classes that training has not seen.
     ways, shots, queries, tasks
-        Classes in a task, supports and queries of a class, number of tasks.
+        Classes in a task, supports and queries of a class, number of tasks; or the tasks
+        themselves, which then decide the other three.
     seed
         Decides the tasks: the same seed gives every model the same ones.
 
@@ -90,44 +93,47 @@ def evaluate(
         If the images have no labels, or too few of them.
     """
     embedder = load(model) if isinstance(model, (str, Path)) else model
-    return evaluate_settings(embedder, images, [(ways, shots)], queries, tasks, seed)[0]
+    if not isinstance(tasks, Tasks):
+        tasks = draw_tasks(images, [(ways, shots)], queries, tasks, seed)[0]
+    return evaluate_tasks(embedder, images, [tasks])[0]
 
 
-def evaluate_settings(
-    model: Embedder,
-    images: ImageSet,
-    settings: list[tuple[int, int]],
-    queries: int = 15,
-    tasks: int = 2000,
-    seed: int = 0,
-) -> list[Report]:
-    """Evaluate several (ways, shots) at the price of embedding the images once."""
+def draw_tasks(
+    images: ImageSet, settings: Sequence[tuple[int, int]], queries: int, tasks: int, seed: int
+) -> list[Tasks]:
+    """Draw the tasks of several (ways, shots) from labelled images."""
     if images.labels is None:
         raise InputError(f"{images.name!r} has no labels: evaluation needs a folder for each class")
-    drawn = [sample_tasks(images.labels, w, k, queries, tasks, seed) for w, k in settings]
+    return [sample_tasks(images.labels, w, k, queries, tasks, seed) for w, k in settings]
+
+
+def evaluate_tasks(model: Embedder, images: ImageSet, drawn: Sequence[Tasks]) -> list[Report]:
+    """Evaluate several sets of tasks at the price of embedding the images once."""
+    for tasks in drawn:
+        tasks.check(np.empty(0) if images.labels is None else images.labels)
     query, support = model.embed(images.images)
-    reports = []
-    for (ways, shots), sample in zip(settings, drawn, strict=True):
-        right = (classify_tasks(query, support, sample) == torch.arange(ways)[:, None]).float()
-        accuracy = 100 * right.mean(dim=(1, 2)).double()  # (T,)
-        spread = accuracy.std().item() if tasks > 1 else math.nan
-        reports.append(
-            Report(
-                data=images.name,
-                split=images.split,
-                rule="prototype",
-                ways=ways,
-                shots=shots,
-                queries=queries,
-                tasks=tasks,
-                seed=seed,
-                mean=accuracy.mean().item(),
-                ci95=1.96 * spread / math.sqrt(tasks),
-                left_out=sample.left_out,
-                per_task=tuple(accuracy.tolist()),
-            )
-        )
-    return reports
+    return [_report(classify_tasks(query, support, tasks), tasks, images) for tasks in drawn]
+
+
+def _report(predicted: Tensor, tasks: Tasks, images: ImageSet) -> Report:
+    ways, shots = tasks.setting
+    right = (predicted == torch.arange(ways)[:, None]).float()  # (T, N, Q)
+    accuracy = 100 * right.mean(dim=(1, 2)).double()  # (T,)
+    spread = accuracy.std().item() if len(tasks) > 1 else math.nan
+    return Report(
+        data=images.name,
+        split=images.split,
+        rule="prototype",
+        ways=ways,
+        shots=shots,
+        queries=predicted.shape[2],
+        tasks=len(tasks),
+        seed=tasks.seed,
+        mean=accuracy.mean().item(),
+        ci95=1.96 * spread / math.sqrt(len(tasks)),
+        left_out=tasks.left_out,
+        per_task=tuple(accuracy.tolist()),
+    )
 
 
 def classify_tasks(query: Tensor, support: Tensor, tasks: Tasks) -> Tensor:

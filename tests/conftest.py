@@ -32,7 +32,7 @@ def psco():
     """Run the command line in a process of its own; gives the finished process."""
 
     def run(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "psco.cli", *map(str, words)]
+        command = [sys.executable, "-m", "psco", *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
     return run

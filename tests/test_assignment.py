@@ -50,7 +50,7 @@ def test_the_plan_has_mass_one_for_every_number_format_and_size(dtype, scale):
     assert plan.sum().item() == pytest.approx(1, abs=1e-4)
 
 
-def test_the_plan_is_that_of_POT_at_convergence():
+def test_the_plan_is_that_of_pot_at_convergence():
     ot = pytest.importorskip("ot")
     generator = torch.Generator().manual_seed(0)
     sim = torch.rand(8, 20, generator=generator, dtype=torch.float64) * 2 - 1

@@ -80,6 +80,20 @@ def test_a_folder_becomes_a_run_and_the_run_is_evaluated(psco, folder, small, tm
     assert "±" in table.stdout
 
 
+def test_tasks_can_be_saved_and_replayed(psco, folder, small, tmp_path):
+    psco("pretrain", folder, "--out", tmp_path / "run", *small)
+    words = ["evaluate", tmp_path / "run", "--data", folder, "--ways", 3, "--queries", 5]
+    kept = tmp_path / "kept"
+    first = psco(*words, "--tasks", 30, "--seed", 8, "--save-tasks", kept, "--json")
+    again = psco(*words, "--replay", kept, "--json")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    assert [file.name for file in kept.iterdir()] == ["3-way-1-shot.npz"]
+    missing = psco(*words, "--shots", 2, "--replay", kept)
+    assert missing.returncode == 2
+    assert "no file of tasks" in missing.stderr
+
+
 def test_print_config_prints_the_resolved_recipe_and_runs_nothing(psco, tmp_path):
     done = psco(
         "pretrain",
@@ -103,7 +117,7 @@ def test_ctrl_c_saves_says_how_to_resume_and_exits_1(folder, small, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "psco.cli",
+        "psco",
         "pretrain",
         str(folder),
         "--out",
@@ -195,7 +209,7 @@ def test_doctor_finds_the_broken_torchvision_and_stays_healthy(psco):
 
 
 def test_lists_of_values_may_follow_one_flag():
-    from psco.cli import spread_lists
+    from psco.cli.common import spread_lists
 
     assert spread_lists(["--ways", "5", "20", "--shots", "1", "--json"]) == [
         "--ways",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import psco
 from psco.data.tasks import sample_tasks
 from psco.encoder import Encoder, RawPixels
-from psco.evaluation import classify_tasks, evaluate_settings
+from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
 
 
 class Table:
@@ -74,7 +74,7 @@ def test_predictions_do_not_change_when_queries_are_permuted_or_split(images):
 def test_all_models_meet_the_same_tasks(images, table):
     one = psco.evaluate(table, images, queries=5, tasks=20)
     again = psco.evaluate(table, images, queries=5, tasks=20)
-    several = evaluate_settings(table, images, [(5, 1), (3, 2)], queries=5, tasks=20)
+    several = evaluate_tasks(table, images, draw_tasks(images, [(5, 1), (3, 2)], 5, 20, 0))
     assert one == again == several[0]
     assert several[1].ways == 3
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import psco
-from psco.data.tasks import sample_tasks
+from psco.data.tasks import load_tasks, sample_tasks
 
 
 @given(
@@ -77,3 +77,35 @@ def test_nothing_of_something_is_refused(field):
 def test_an_impossible_task_is_refused_with_the_numbers():
     with pytest.raises(psco.InputError, match="5 classes of at least 16 images; 0 of 3"):
         sample_tasks(np.repeat(np.arange(3), 10), 5, 1, 15, 10, 0)
+
+
+def test_saved_tasks_are_replayed_as_they_were(tmp_path):
+    labels = np.repeat(np.arange(9), 20)
+    tasks = sample_tasks(labels, 5, 2, 6, 30, seed=4)
+    tasks.save(tmp_path / "tasks.npz")
+    again = load_tasks(tmp_path / "tasks.npz")
+    assert np.array_equal(again.support, tasks.support)
+    assert np.array_equal(again.query, tasks.query)
+    assert (again.seed, again.left_out, again.setting) == (4, 0, (5, 2))
+    again.check(labels)
+
+
+def test_tasks_of_another_data_set_are_refused():
+    tasks = sample_tasks(np.repeat(np.arange(9), 20), 5, 2, 6, 30, seed=4)
+    for labels in (np.repeat(np.arange(9), 10), np.tile(np.arange(9), 20), np.zeros(180)):
+        with pytest.raises(psco.InputError, match="another data set"):
+            tasks.check(labels)
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "missing"])
+def test_a_damaged_file_of_tasks_is_named(tmp_path, damage):
+    file = tmp_path / "tasks.npz"
+    sample_tasks(np.repeat(np.arange(9), 20), 5, 2, 6, 30, seed=4).save(file)
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-40])
+    elif damage == "text":
+        file.write_text("tasks")
+    else:
+        file.unlink()
+    with pytest.raises(psco.InputError, match=r"tasks\.npz"):
+        load_tasks(file)

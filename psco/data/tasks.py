@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
+from psco.data.cache import atomic_path
 from psco.errors import InputError
 
+FORMAT = 1
 _CHUNK = 1 << 22  # random numbers drawn at a time: 32 MiB
 
 
@@ -23,14 +28,62 @@ class Tasks:
         (T, N, Q) int64 indices, none of which is a support of the same task.
     left_out
         Number of classes with fewer than K + Q images, which are never drawn.
+    seed
+        The seed they were drawn with.
     """
 
     support: np.ndarray
     query: np.ndarray
     left_out: int = 0
+    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.support)
+
+    @property
+    def setting(self) -> tuple[int, int]:
+        """Ways and shots."""
+        return int(self.support.shape[1]), int(self.support.shape[2])
+
+    def check(self, labels: np.ndarray) -> None:
+        """Raise InputError unless every task fits these labels (n,): one class a row."""
+        together = np.concatenate([self.support, self.query], axis=2)  # (T, N, K + Q)
+        fits = together.min() >= 0 and together.max() < len(labels)
+        if fits:
+            classes = labels[together]
+            rows = np.sort(classes[:, :, 0], axis=1)  # (T, N)
+            fits = bool((classes == classes[:, :, :1]).all() and (np.diff(rows, axis=1) > 0).all())
+        if not fits:
+            raise InputError(
+                f"the tasks were drawn from another data set, not {len(labels)} images"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the tasks to a file (.npz), to be replayed by `load_tasks`."""
+        with atomic_path(path) as aside, aside.open("wb") as file:
+            about = np.array([FORMAT, self.left_out, self.seed], dtype=np.uint64)
+            np.savez_compressed(file, support=self.support, query=self.query, about=about)
+
+
+def load_tasks(path: Path) -> Tasks:
+    """Read tasks that were saved.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged or of another format.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            form, left_out, seed = (int(number) for number in file["about"])
+            support, query = file["support"], file["query"]
+    except FileNotFoundError:
+        raise InputError(f"there is no file of tasks {str(path)!r}") from None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        raise InputError(f"{str(path)!r} is no file of tasks, or damaged ({error})") from None
+    if form != FORMAT or support.ndim != 3 or query.shape[:2] != support.shape[:2]:
+        raise InputError(f"{str(path)!r} has format {form}; this version reads {FORMAT}")
+    return Tasks(support.astype(np.int64), query.astype(np.int64), left_out, seed)
 
 
 def sample_tasks(
@@ -81,7 +134,7 @@ def sample_tasks(
         members = _smallest(keys, shots + queries)  # (t, N, K + Q)
         picked.append(order[starts[classes][..., None] + members])
     images = np.concatenate(picked)
-    return Tasks(images[..., :shots], images[..., shots:], int((~enough).sum()))
+    return Tasks(images[..., :shots], images[..., shots:], int((~enough).sum()), seed)
 
 
 def _smallest(keys: np.ndarray, number: int) -> np.ndarray:

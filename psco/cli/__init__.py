@@ -1,0 +1,48 @@
+"""The command line: parse, call the public function of the same name, print what it gives.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed or interrupted,
+2 bad input. Nothing heavy is imported before a command runs, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from psco.cli.common import spread_lists
+from psco.cli.doctor import doctor
+from psco.cli.testing import evaluate
+from psco.cli.training import demo, pretrain
+from psco.version import __version__
+
+app = typer.Typer(
+    name="psco",
+    help="Few-shot classifiers from unlabelled images (PsCo).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, pretrain, evaluate, doctor):
+    app.command()(command)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the program ``psco``."""
+    app(spread_lists(sys.argv[1:]), prog_name="psco")

@@ -1,0 +1,55 @@
+"""Commands that test what was trained: evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from psco.cli.common import Debug, Json, for_people, print_results
+
+
+@for_people
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    data: Annotated[str, typer.Option(help="Data set name or folder with a folder per class.")],
+    split: Annotated[str, typer.Option(help="train, val or test of a named data set.")] = "test",
+    ways: Annotated[list[int], typer.Option(help="Classes in a task.")] = [5],  # noqa: B006
+    shots: Annotated[list[int], typer.Option(help="Supports of a class.")] = [1],  # noqa: B006
+    queries: Annotated[int, typer.Option(help="Queries of a class.")] = 15,
+    tasks: Annotated[int, typer.Option(help="Number of tasks.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Decides the tasks.")] = 0,
+    save_tasks: Annotated[Path | None, typer.Option(help="Folder to keep the tasks in.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Folder with tasks to use again.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure few-shot accuracy on classes that training has not seen."""
+    from psco.data import load_dataset
+    from psco.data.tasks import load_tasks
+    from psco.encoder import load
+    from psco.evaluation import draw_tasks, evaluate_tasks
+
+    encoder = load(run)
+    image = encoder.recipe.image
+    images = load_dataset(data, split, size=image.source_size, channels=image.channels)
+    settings = [(w, k) for w in ways for k in shots]
+    if replay is not None:
+        drawn = [load_tasks(replay / _file_of(setting)) for setting in settings]
+    else:
+        drawn = draw_tasks(images, settings, queries, tasks, seed)
+    reports = evaluate_tasks(encoder, images, drawn)
+    if save_tasks is not None:
+        for sample in drawn:
+            sample.save(save_tasks / _file_of(sample.setting))
+    results = [{"method": encoder.recipe.method.name, **report.as_dict()} for report in reports]
+    if as_json:
+        typer.echo(json.dumps({"run": str(run), "results": results}))
+    else:
+        print_results(results, f"{run} on {data} ({split}), accuracy in %")
+
+
+def _file_of(setting: tuple[int, int]) -> str:
+    return f"{setting[0]}-way-{setting[1]}-shot.npz"

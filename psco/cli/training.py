@@ -1,0 +1,116 @@
+"""Commands that train: pretrain and demo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from psco.cli.common import Debug, Json, for_people, print_results, say
+from psco.errors import InputError
+
+
+@for_people
+def pretrain(
+    data: Annotated[str, typer.Argument(help="Data set name or folder of images.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe name or YAML file.")] = None,
+    method: Annotated[str | None, typer.Option(help="Training method.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Length in epochs.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Length in steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Length in minutes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Number format: 32-true, bf16-mixed, 16-mixed, ..."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe."),
+    ] = None,
+    checkpoint_minutes: Annotated[
+        float | None,
+        typer.Option(help="Save every so many minutes.", show_default="5"),
+    ] = None,
+    checkpoint_steps: Annotated[
+        int | None,
+        typer.Option(help="Save every so many steps."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved recipe and stop.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train an encoder on unlabelled images."""
+    changes = [f"train.precision={precision}"] if precision else []
+    changes += settings or []
+    if print_config:
+        from psco.recipe import default_recipe, load_recipe, shortcuts
+
+        flags = shortcuts(method, epochs, steps, minutes, seed)
+        text = load_recipe(recipe or default_recipe(data), [*changes, *flags]).to_yaml()
+        typer.echo(text, nl=False)
+        return
+    if out is None:
+        raise InputError("--out is missing: the run folder to write, such as --out runs/first")
+
+    from psco.training import pretrain as train
+
+    run = train(
+        data,
+        out=out,
+        recipe=recipe,
+        method=method,
+        epochs=epochs,
+        steps=steps,
+        minutes=minutes,
+        seed=seed,
+        overrides=changes,
+        resume=resume,
+        checkpoint_minutes=checkpoint_minutes,
+        checkpoint_steps=checkpoint_steps,
+        tensorboard=tensorboard,
+    )
+    last = run.metrics[-1] if run.metrics else {}
+    result = {"run": str(out), "steps": run.steps, "finished": run.finished, "last": last}
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        typer.echo(f"{out}: {run.steps} steps, loss {last.get('total', float('nan')):.3f}")
+    if not run.finished:
+        say(
+            f"stopped at step {run.steps}; continue with: psco pretrain {data} --out {out} --resume"
+        )
+        raise typer.Exit(1)
+
+
+@for_people
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder to write.")] = Path(
+        "runs/demo"
+    ),
+    steps: Annotated[int | None, typer.Option(help="Train shorter or longer.")] = None,
+    tasks: Annotated[int, typer.Option(help="Test tasks per setting.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of training and of the tasks.")] = 0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train on the embedded glyphs, compare with two floors, write a report.
+
+    An interrupted demo continues where it was; a finished one only writes its report again.
+    """
+    from psco.demo import run_demo
+
+    report = run_demo(out, steps=steps, tasks=tasks, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    print_results(report["results"], "Accuracy on unseen classes, in %")
+    say(f"report: {out / 'report.html'}")
