@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from psco.checkpoint import RESUME, load_weights, save_checkpoint
 from psco.errors import PscoError
-from psco.feed import Feed
+from psco.feed import Batch, Feed
 from psco.metrics import Logger, Meter
 from psco.progress import Bar
 from psco.recipe import Recipe
 from psco.schedule import schedule_for
-from psco.views import TwoViews, step_generator, to_batch
+from psco.views import TwoViews, step_generator
 
 
 class Loop:
@@ -114,9 +114,10 @@ class Loop:
         """
         train = self.recipe.train
         meter, mark, marked_step = Meter(), time.monotonic(), self.step
+        batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
         while self.done < 1 and not stop():
-            meter.add(self._take_step())
+            meter.add(self._take_step(batches))
             if self.step % train.log_steps == 0 or self.done >= 1:
                 self._require_finite()
                 now = time.monotonic()
@@ -130,15 +131,15 @@ class Loop:
             if due(self.step, time.monotonic()):
                 save()
 
-    def _take_step(self) -> dict[str, Tensor]:
+    def _take_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
         train = self.recipe.train
         rate = self.schedule.learning_rate(self.step, self.done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         losses: dict[str, Tensor] = {}
         for part in range(train.accumulate):
-            number = self.step * train.accumulate + part
-            view_a, view_b, labels = self._batch(number)
+            images, labels = self.fabric.to_device(next(batches))
+            view_a, view_b = self._views(images, self.step * train.accumulate + part)
             losses = self.method.loss(view_a, view_b, labels, update=part == 0)
             self.fabric.backward(losses["total"] / train.accumulate)
         self.optimizer.step()
@@ -148,16 +149,12 @@ class Loop:
         self.step += 1
         return losses
 
-    def _batch(self, number: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        indices = self.feed.indices(number)
-        images = to_batch(self.feed.images(indices)).to(self.fabric.device)
+    def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
         generator = step_generator(self.recipe.train.seed, number)
-        view_a, view_b = self.views(images, generator)
+        views = self.views(images, generator)
         # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-        labels = self.feed.labels(indices)
-        known = None if labels is None else torch.from_numpy(labels).to(self.fabric.device)
-        return view_a, view_b, known
+        return views
 
     def _row(self, averages: dict[str, float], images_per_s: float) -> dict[str, float]:
         accumulate = self.recipe.train.accumulate

@@ -71,6 +71,7 @@ def pretrain(
     overrides: Sequence[str] = (),
     views: tuple[AnyView, AnyView] | None = None,
     resume: bool = False,
+    workers: int | None = None,
     checkpoint_minutes: float | None = None,
     checkpoint_steps: int | None = None,
     loggers: Sequence[Logger] = (),
@@ -98,6 +99,8 @@ def pretrain(
     resume
         Continue the run in ``out``: its own recipe counts, and settings given here must agree with
         it. A run in steps or epochs ends with the weights it would have had without the stop.
+    workers
+        Processes that decode images ahead; None chooses, see `Feed`. Results do not depend on it.
     checkpoint_minutes, checkpoint_steps
         How often to save besides at the end; every 5 minutes if neither is given.
     loggers
@@ -128,7 +131,7 @@ def pretrain(
         )
 
     keep_freed_memory()
-    feed = Feed(images, train.batch_size, train.seed)
+    feed = Feed(images, train.batch_size, train.seed, workers)
     torch.manual_seed(train.seed)
     pair = build_views(settled) if views is None else TwoViews(*views)
     loop = Loop(build_method(settled), pair, feed, settled, folder)

@@ -51,6 +51,11 @@ class ImageSet:
         """Number of colour channels, 1 or 3."""
         return int(self.images.shape[3])
 
+    @property
+    def decodes(self) -> bool:
+        """Whether the images are decoded at every access, rather than kept in memory."""
+        return bool(getattr(self.images, "decodes", False))
+
     def unlabelled(self) -> ImageSet:
         """Give the same images without labels: what the training path is allowed to see."""
         return replace(self, labels=None, classes=())
