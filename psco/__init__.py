@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from psco.data import ImageSet, load_dataset
     from psco.encoder import Encoder, load
     from psco.errors import InputError, PscoError
-    from psco.evaluation import Report, evaluate
+    from psco.evaluation import evaluate
     from psco.methods import METHODS
     from psco.methods.psco import (
         PsCo,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from psco.momentum import MomentumQueue, MomentumTwin
     from psco.networks import BACKBONES, conv4, conv5, predictor, projector
     from psco.recipe import Recipe, load_recipe
+    from psco.result import Report
+    from psco.rules import RULES
     from psco.training import Run, pretrain
     from psco.views import TwoViews, View
 
@@ -36,7 +38,7 @@ _HOMES = {
     "psco.data": ("ImageSet", "load_dataset"),
     "psco.encoder": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
-    "psco.evaluation": ("Report", "evaluate"),
+    "psco.evaluation": ("evaluate",),
     "psco.methods": ("METHODS",),
     "psco.methods.psco": (
         "PsCo",
@@ -51,6 +53,8 @@ _HOMES = {
     "psco.momentum": ("MomentumQueue", "MomentumTwin"),
     "psco.networks": ("BACKBONES", "conv4", "conv5", "predictor", "projector"),
     "psco.recipe": ("Recipe", "load_recipe"),
+    "psco.result": ("Report",),
+    "psco.rules": ("RULES",),
     "psco.training": ("Run", "pretrain"),
     "psco.views": ("TwoViews", "View"),
 }
@@ -59,6 +63,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BACKBONES",
     "METHODS",
+    "RULES",
     "Encoder",
     "ImageSet",
     "InputError",

@@ -9,12 +9,13 @@ from typing import Any
 from psco.data import ImageSet, load_dataset
 from psco.data.cache import atomic_path
 from psco.data.tasks import sample_tasks
-from psco.encoder import Embedder, Encoder, Features, RawPixels, load
+from psco.encoder import Embedder, Encoder, RawPixels, load
 from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
 from psco.progress import clock
 from psco.report.gallery import task_rows
 from psco.report.page import Part, number_table, page
 from psco.report.plots import accuracy_plot, training_plot
+from psco.rules.prototype import Prototype
 from psco.runtime import environment
 from psco.training import Run, pretrain
 
@@ -50,16 +51,17 @@ def run_demo(
     run = pretrain("glyphs", out=folder, recipe="glyphs", steps=steps, seed=seed, resume=True)
     images = load_dataset("glyphs", "test", channels=run.recipe.image.channels)
     trained = load(folder)
-    models: dict[str, Embedder] = {
-        "psco": trained,
-        "pixels": RawPixels(run.recipe.image.size),
-        "random": Features(Encoder.untrained(run.recipe, seed)),
+    # The heads of an untrained network are no use to each other: its features stand alone.
+    models: dict[str, tuple[Embedder, str]] = {
+        "psco": (trained, "prototype"),
+        "pixels": (RawPixels(run.recipe.image.size), "prototype"),
+        "random": (Encoder.untrained(run.recipe, seed), "class-mean"),
     }
     drawn = draw_tasks(images, SETTINGS, 15, tasks, seed)
     results = [
         {"method": name, **report.as_dict()}
-        for name, model in models.items()
-        for report in evaluate_tasks(model, images, drawn)
+        for name, (model, rule) in models.items()
+        for report in evaluate_tasks(model, images, drawn, rule)
     ]
     report = {
         "results": results,
@@ -77,12 +79,12 @@ def run_demo(
 
 def _gallery(model: Embedder, images: ImageSet, seed: int) -> str:
     assert images.labels is not None
-    query, support = model.embed(images.images)
+    points = model.points(images.images)
     tables = []
     for number, (ways, shots) in enumerate(_PICTURED):
         tasks = sample_tasks(images.labels, ways, shots, 15, number + 1, seed)
         shown = slice(0, _QUERIES_PICTURED)
-        predicted = classify_tasks(query, support, tasks)[number, :, shown].numpy()
+        predicted = classify_tasks(points, tasks, Prototype())[number, :, shown].numpy()
         rows = task_rows(
             images.images, tasks.support[number], tasks.query[number, :, shown], predicted
         )

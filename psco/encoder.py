@@ -14,16 +14,21 @@ from torch import Tensor, nn
 from psco.build import build_method
 from psco.checkpoint import load_model, read_recipe
 from psco.recipe import Recipe
+from psco.rules import Heads, Points
 from psco.views import plain_view, resize, to_batch
 
 _BATCH = 512  # images embedded at a time
 
 
 class Embedder(Protocol):
-    """What evaluation needs: representations of images as queries and as supports."""
+    """What evaluation needs: images as points, and the heads that made them, if there are any."""
 
-    def embed(self, images: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Embed images (n, H, W, C) uint8 as queries and as supports, both (n, d)."""
+    @property
+    def heads(self) -> Heads | None:
+        """The heads that made the points."""
+
+    def points(self, images: np.ndarray) -> Points:
+        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
 
 
 class Encoder:
@@ -49,47 +54,36 @@ class Encoder:
             torch.manual_seed(seed)
             return cls(build_method(recipe), recipe)
 
-    @torch.inference_mode()
+    @property
+    def heads(self) -> Heads | None:
+        """The projector and predictor with their temperature, for rules that train them."""
+        temperature = float(self.recipe.method.options.get("temperature", 1.0))
+        return Heads(self.method.projector, self.method.predictor, temperature)
+
+    @torch.no_grad()
     def features(self, images: np.ndarray) -> Tensor:
         """Give the backbone's features (n, width) of images (n, H, W, C) uint8."""
         image, backbone = self.recipe.image, self.method.backbone
-        assert isinstance(backbone, nn.Module)
         return _by_batch(
             lambda part: backbone(plain_view(to_batch(part), image.size, image.mean, image.std)),
             images,
         )
 
-    @torch.inference_mode()
-    def embed(self, images: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Embed images (n, H, W, C) uint8 as queries and as supports, both (n, d)."""
+    @torch.no_grad()
+    def points(self, images: np.ndarray) -> Points:
+        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
         features = self.features(images)
-        return self.method.query_head(features), self.method.support_head(features)
+        return Points(
+            features, self.method.support_head(features), self.method.query_head(features)
+        )
 
     def embed_query(self, images: np.ndarray) -> Tensor:
         """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
-        return self.embed(images)[0]
+        return self.points(images).query
 
     def embed_support(self, images: np.ndarray) -> Tensor:
         """Give Normalize(g∘f) of images (n, H, W, C) uint8: (n, d)."""
-        return self.embed(images)[1]
-
-
-class Features:
-    """The backbone of an encoder without its heads: queries and supports are treated alike.
-
-    Parameters
-    ----------
-    encoder
-        Trained or untrained.
-    """
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-
-    def embed(self, images: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Give the features (n, width) of unit length of images (n, H, W, C) uint8, twice."""
-        features = F.normalize(self.encoder.features(images), dim=1)
-        return features, features
+        return self.points(images).support
 
 
 class RawPixels:
@@ -101,14 +95,16 @@ class RawPixels:
         Side in pixels to which images are resized first.
     """
 
+    heads: Heads | None = None
+
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def embed(self, images: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8, twice."""
+    def points(self, images: np.ndarray) -> Points:
+        """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8 as points."""
         pixels = _by_batch(lambda part: resize(to_batch(part), self.size).flatten(1), images)
         pixels = F.normalize(pixels - pixels.mean(dim=1, keepdim=True), dim=1)
-        return pixels, pixels
+        return Points(pixels, pixels, pixels)
 
 
 def load(run: str | Path) -> Encoder:

@@ -1,11 +1,9 @@
-"""Meta-test: accuracy over many seeded few-shot tasks (Section 3.3 of the paper)."""
+"""Meta-test: accuracy over many seeded few-shot tasks, with any rule (Section 3.3 of the paper)."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +15,11 @@ from psco.data import ImageSet
 from psco.data.tasks import Tasks, sample_tasks
 from psco.encoder import Embedder, load
 from psco.errors import InputError
-from psco.methods.psco import prototypes
+from psco.progress import Bar
+from psco.result import Report
+from psco.rules import RULES, Heads, Points, Rule
 
-_TASKS_AT_ONCE = 64  # bounds the memory of the gathered representations
-
-
-@dataclass(frozen=True)
-class Report:
-    """The accuracy of one model in one setting.
-
-    Parameters
-    ----------
-    mean, ci95
-        Accuracy in percent, and half the width of its 95 % interval: 1.96 s / sqrt(tasks) with the
-        unbiased standard deviation s over the tasks.
-    per_task
-        Accuracy of every task in percent.
-    left_out
-        Classes with too few images for such a task.
-    """
-
-    data: str
-    split: str
-    rule: str
-    ways: int
-    shots: int
-    queries: int
-    tasks: int
-    seed: int
-    mean: float
-    ci95: float
-    left_out: int = 0
-    per_task: tuple[float, ...] = field(default=(), repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give everything but the single tasks."""
-        return {name: value for name, value in asdict(self).items() if name != "per_task"}
-
-    def to_json(self) -> str:
-        """Write everything as a JSON object."""
-        return json.dumps(asdict(self))
-
-    def to_markdown(self) -> str:
-        """Write setting and accuracy as a row of a Markdown table."""
-        setting = f"{self.ways}-way {self.shots}-shot"
-        return f"| {self.data} | {setting} | {self.mean:.2f} ± {self.ci95:.2f} | {self.tasks} |"
+_NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
 
 
 def evaluate(
@@ -71,9 +29,13 @@ def evaluate(
     shots: int = 1,
     queries: int = 15,
     tasks: int | Tasks = 2000,
+    rule: str = "prototype",
+    adapt_steps: int = 0,
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> Report:
-    """Measure few-shot accuracy with the prototype rule; inductive: every query stands alone.
+    """Measure few-shot accuracy.
 
     Parameters
     ----------
@@ -84,18 +46,30 @@ def evaluate(
     ways, shots, queries, tasks
         Classes in a task, supports and queries of a class, number of tasks; or the tasks
         themselves, which then decide the other three.
+    rule
+        How queries are classified: a name in ``psco.rules.RULES``.
+    adapt_steps
+        More than 0 is short for the rule ``adapt`` with so many steps.
     seed
         Decides the tasks: the same seed gives every model the same ones.
+    options
+        Options of the rule.
+    progress
+        Show progress with the running mean on stderr.
 
     Raises
     ------
     InputError
-        If the images have no labels, or too few of them.
+        If the images have no labels or too few of them, or there is no such rule or option.
     """
-    embedder = load(model) if isinstance(model, (str, Path)) else model
+    if adapt_steps > 0:
+        if rule not in ("prototype", "adapt"):
+            raise InputError(f"adapt_steps goes with the rule 'adapt', not with {rule!r}")
+        rule, options = "adapt", {"steps": adapt_steps, **(options or {})}
     if not isinstance(tasks, Tasks):
         tasks = draw_tasks(images, [(ways, shots)], queries, tasks, seed)[0]
-    return evaluate_tasks(embedder, images, [tasks])[0]
+    embedder = load(model) if isinstance(model, (str, Path)) else model
+    return evaluate_tasks(embedder, images, [tasks], rule, options, progress)[0]
 
 
 def draw_tasks(
@@ -107,57 +81,96 @@ def draw_tasks(
     return [sample_tasks(images.labels, w, k, queries, tasks, seed) for w, k in settings]
 
 
-def evaluate_tasks(model: Embedder, images: ImageSet, drawn: Sequence[Tasks]) -> list[Report]:
+def evaluate_tasks(
+    model: Embedder,
+    images: ImageSet,
+    drawn: Sequence[Tasks],
+    rule: str = "prototype",
+    options: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> list[Report]:
     """Evaluate several sets of tasks at the price of embedding the images once."""
+    settled = RULES.options(rule, dict(options or {}))
+    classify = RULES[rule](**settled)
     for tasks in drawn:
         tasks.check(np.empty(0) if images.labels is None else images.labels)
-    query, support = model.embed(images.images)
-    return [_report(classify_tasks(query, support, tasks), tasks, images) for tasks in drawn]
+    points = model.points(images.images)
+    reports = []
+    for tasks in drawn:
+        predicted = classify_tasks(points, tasks, classify, model.heads, progress)
+        accuracy = 100 * _is_right(predicted).mean(dim=(1, 2)).double()  # (T,)
+        ways, shots = tasks.setting
+        reports.append(
+            Report(
+                data=images.name,
+                split=images.split,
+                rule=rule,
+                options=settled,
+                transductive=classify.transductive,
+                ways=ways,
+                shots=shots,
+                queries=predicted.shape[2],
+                tasks=len(tasks),
+                seed=tasks.seed,
+                mean=accuracy.mean().item(),
+                ci95=half_width(accuracy),
+                left_out=tasks.left_out,
+                per_task=tuple(accuracy.tolist()),
+            )
+        )
+    return reports
 
 
-def _report(predicted: Tensor, tasks: Tasks, images: ImageSet) -> Report:
-    ways, shots = tasks.setting
-    right = (predicted == torch.arange(ways)[:, None]).float()  # (T, N, Q)
-    accuracy = 100 * right.mean(dim=(1, 2)).double()  # (T,)
-    spread = accuracy.std().item() if len(tasks) > 1 else math.nan
-    return Report(
-        data=images.name,
-        split=images.split,
-        rule="prototype",
-        ways=ways,
-        shots=shots,
-        queries=predicted.shape[2],
-        tasks=len(tasks),
-        seed=tasks.seed,
-        mean=accuracy.mean().item(),
-        ci95=1.96 * spread / math.sqrt(len(tasks)),
-        left_out=tasks.left_out,
-        per_task=tuple(accuracy.tolist()),
-    )
-
-
-def classify_tasks(query: Tensor, support: Tensor, tasks: Tasks) -> Tensor:
-    """Predict the class of every query as argmax_y q·c_y.
+def classify_tasks(
+    points: Points,
+    tasks: Tasks,
+    rule: Rule,
+    heads: Heads | None = None,
+    progress: bool = False,
+) -> Tensor:
+    """Predict the class of every query.
 
     Parameters
     ----------
-    query, support
-        (n, d) representations of the whole image set, of unit length.
+    points
+        The whole image set, (n,).
     tasks
-        Indices into them: T tasks of N ways with K shots and Q queries.
+        Indices into it: T tasks of N ways with K shots and Q queries.
+    rule, heads
+        How to classify, and the heads of the network for rules that train them.
+    progress
+        Show progress with the running mean.
 
     Returns
     -------
     Tensor
         (T, N, Q) int64 in 0..N−1; the true class of row n is n.
     """
-    ways, shots = tasks.support.shape[1:]
+    ways, shots = tasks.setting
+    per_task = tasks.support[0].size + tasks.query[0].size
+    several = max(1, _NUMBERS_AT_ONCE // (per_task * points.features.shape[1]))
     labels = torch.arange(ways).repeat_interleave(shots)  # (NK,)
-    predicted = []
-    for begin in range(0, len(tasks), _TASKS_AT_ONCE):
-        s = torch.from_numpy(tasks.support[begin : begin + _TASKS_AT_ONCE]).flatten(1)  # (t, NK)
-        q = torch.from_numpy(tasks.query[begin : begin + _TASKS_AT_ONCE])  # (t, N, Q)
-        c = prototypes(support[s], labels.expand(len(s), -1), ways)  # (t, N, d)
-        scores = query[q].flatten(1, 2) @ c.transpose(1, 2)  # (t, NQ, N)
-        predicted.append(scores.argmax(dim=2).view_as(q))
+    predicted: list[Tensor] = []
+    with Bar(f"{ways}-way {shots}-shot", progress) as bar:
+        for begin in range(0, len(tasks), several):
+            s = torch.from_numpy(tasks.support[begin : begin + several]).flatten(1)  # (t, NK)
+            q = torch.from_numpy(tasks.query[begin : begin + several])  # (t, N, Q)
+            scores = rule(
+                points[s], labels.expand(len(s), -1), points[q.flatten(1)], ways, heads
+            )  # (t, NQ, N)
+            predicted.append(scores.argmax(dim=2).view_as(q))
+            if progress:
+                right = 100 * _is_right(torch.cat(predicted)).mean().item()
+                bar.update(min(1.0, (begin + several) / len(tasks)), f"mean {right:.2f} %")
     return torch.cat(predicted)
+
+
+def half_width(values: Tensor) -> float:
+    """Give half the width of the 95 % interval of the mean: 1.96 · unbiased deviation / √n."""
+    if len(values) < 2:
+        return math.nan
+    return 1.96 * values.std().item() / math.sqrt(len(values))
+
+
+def _is_right(predicted: Tensor) -> Tensor:  # (T, N, Q) -> (T, N, Q)
+    return (predicted == torch.arange(predicted.shape[1])[:, None]).float()

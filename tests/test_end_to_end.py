@@ -16,14 +16,14 @@ def glyphs(alphabets: range) -> psco.ImageSet:
     return psco.ImageSet(images.reshape(-1, 28, 28, 1), labels, classes)
 
 
-def test_a_minute_of_training_beats_raw_pixels_and_the_untrained_network_on_unseen_classes(
+def test_half_a_minute_of_training_beats_raw_pixels_and_the_untrained_network_on_unseen_classes(
     tmp_path,
 ):
     run = psco.pretrain(
         glyphs(range(8)),
         out=tmp_path / "run",
         recipe="glyphs",
-        steps=60,
+        steps=150,
         overrides=[
             "train.batch_size=128",
             "heads.hidden=256",
@@ -35,10 +35,10 @@ def test_a_minute_of_training_beats_raw_pixels_and_the_untrained_network_on_unse
     )
     unseen = glyphs(range(8, 11))
 
-    def accuracy(model) -> float:
-        return psco.evaluate(model, unseen, ways=20, shots=1, tasks=200).mean
+    def accuracy(model, rule="prototype") -> float:
+        return psco.evaluate(model, unseen, ways=20, shots=1, tasks=200, rule=rule).mean
 
     trained, pixels = accuracy(psco.load(tmp_path / "run")), accuracy(RawPixels(28))
-    assert trained > pixels + 5
-    assert trained > accuracy(Encoder.untrained(run.recipe)) + 5
+    assert trained > pixels + 10
+    assert trained > accuracy(Encoder.untrained(run.recipe), "class-mean") + 5
     assert run.metrics[-1]["purity"] > run.metrics[0]["purity"]

@@ -12,16 +12,20 @@ import psco
 from psco.data.tasks import sample_tasks
 from psco.encoder import Encoder, RawPixels
 from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
+from psco.rules import Points
+from psco.rules.prototype import Prototype
 
 
 class Table:
     """Embeds image i as row i of two given tables."""
 
+    heads = None
+
     def __init__(self, query, support) -> None:
         self.query, self.support = query, support
 
-    def embed(self, images):
-        return self.query, self.support
+    def points(self, images):
+        return Points(self.support, self.support, self.query)
 
 
 @pytest.fixture
@@ -57,18 +61,19 @@ def test_predictions_and_accuracy_are_those_of_a_loop_over_tasks(images, table):
 
 def test_predictions_do_not_change_when_queries_are_permuted_or_split(images):
     encoder = Encoder.untrained(psco.load_recipe("glyphs"))
-    query, support = encoder.embed(images.images)
+    points = encoder.points(images.images)
     tasks = sample_tasks(images.labels, 5, 1, 7, 10, 0)
-    together = classify_tasks(query, support, tasks)
+    together = classify_tasks(points, tasks, Prototype())
     order = np.random.default_rng(1).permutation(80)
-    shuffled, _ = encoder.embed(images.images[order])
-    restored = shuffled[np.argsort(order)]
-    torch.testing.assert_close(restored, query)
-    alone = torch.cat([encoder.embed(images.images[i : i + 1])[0] for i in range(80)])
-    torch.testing.assert_close(alone, query)
+    restored = encoder.embed_query(images.images[order])[np.argsort(order)]
+    torch.testing.assert_close(restored, points.query)
+    alone = torch.cat([encoder.embed_query(images.images[i : i + 1]) for i in range(80)])
+    torch.testing.assert_close(alone, points.query)
     for index in range(7):
         single = type(tasks)(tasks.support, tasks.query[:, :, index : index + 1])
-        assert torch.equal(classify_tasks(query, support, single)[..., 0], together[..., index])
+        assert torch.equal(
+            classify_tasks(points, single, Prototype())[..., 0], together[..., index]
+        )
 
 
 def test_all_models_meet_the_same_tasks(images, table):
@@ -92,7 +97,38 @@ def test_a_report_writes_itself_as_json_and_markdown(images, table):
     assert len(data["per_task"]) == 20
     assert data["rule"] == "prototype"
     assert "per_task" not in report.as_dict()
+    assert data["hash"] == report.hash
     assert "5-way 1-shot" in report.to_markdown()
+
+
+def test_a_report_compares_with_another_on_the_same_tasks_only(images, table):
+    good = psco.evaluate(table, images, queries=5, tasks=40)
+    poor = psco.evaluate(RawPixels(4), images, queries=5, tasks=40)
+    gain = good.compare(poor)
+    gains = np.array(good.per_task) - np.array(poor.per_task)
+    assert gain.mean == pytest.approx(good.mean - poor.mean)
+    assert gain.ci95 == pytest.approx(1.96 * gains.std(ddof=1) / math.sqrt(40))
+    assert gain.significant
+    assert not good.compare(good).significant
+    with pytest.raises(psco.InputError, match="seed is 0 and 1"):
+        good.compare(psco.evaluate(table, images, queries=5, tasks=40, seed=1))
+
+
+def test_the_hash_of_a_report_is_that_of_its_settings(images, table):
+    one, other = (psco.evaluate(m, images, queries=5, tasks=9) for m in (table, RawPixels(4)))
+    assert one.hash == other.hash
+    assert one.hash != psco.evaluate(table, images, queries=5, tasks=9, rule="class-mean").hash
+
+
+def test_unknown_rules_and_options_are_refused(images, table):
+    with pytest.raises(
+        psco.InputError, match="'prototypes'; did you mean 'prototype'"
+    ):
+        psco.evaluate(table, images, queries=5, tasks=9, rule="prototypes")
+    with pytest.raises(psco.InputError, match="unknown option of rule 'prototype' 'k'"):
+        psco.evaluate(table, images, queries=5, tasks=9, options={"k": 3})
+    with pytest.raises(psco.InputError, match="adapt_steps goes with the rule 'adapt'"):
+        psco.evaluate(table, images, queries=5, tasks=9, rule="class-mean", adapt_steps=5)
 
 
 def test_images_without_labels_are_refused(images, table):

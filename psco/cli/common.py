@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from psco.errors import PscoError
+from psco.errors import InputError, PscoError
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -43,6 +43,19 @@ def for_people(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(code) from None
 
     return wrapped
+
+
+def read_options(words: list[str]) -> dict[str, Any]:
+    """Read ``name=value`` words; the values are YAML."""
+    import yaml
+
+    options = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise InputError(f"--set takes name=value, such as k=3, not {word!r}")
+        options[name] = yaml.safe_load(value)
+    return options
 
 
 def say(text: str) -> None:

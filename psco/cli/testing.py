@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Json, for_people, print_results
+from psco.cli.common import Debug, Json, for_people, print_results, read_options
 
 
 @for_people
@@ -20,6 +20,11 @@ def evaluate(
     shots: Annotated[list[int], typer.Option(help="Supports of a class.")] = [1],  # noqa: B006
     queries: Annotated[int, typer.Option(help="Queries of a class.")] = 15,
     tasks: Annotated[int, typer.Option(help="Number of tasks.")] = 2000,
+    rule: Annotated[str, typer.Option(help="How queries are classified.")] = "prototype",
+    adapt_steps: Annotated[int, typer.Option(help="Rule adapt with so many steps.")] = 0,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A=B", help="An option of the rule.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides the tasks.")] = 0,
     save_tasks: Annotated[Path | None, typer.Option(help="Folder to keep the tasks in.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Folder with tasks to use again.")] = None,
@@ -32,6 +37,7 @@ def evaluate(
     from psco.encoder import load
     from psco.evaluation import draw_tasks, evaluate_tasks
 
+    choices = read_options(options or [])
     encoder = load(run)
     image = encoder.recipe.image
     images = load_dataset(data, split, size=image.source_size, channels=image.channels)
@@ -40,7 +46,9 @@ def evaluate(
         drawn = [load_tasks(replay / _file_of(setting)) for setting in settings]
     else:
         drawn = draw_tasks(images, settings, queries, tasks, seed)
-    reports = evaluate_tasks(encoder, images, drawn)
+    if adapt_steps > 0:
+        rule, choices = "adapt", {**choices, "steps": adapt_steps}
+    reports = evaluate_tasks(encoder, images, drawn, rule, choices, progress=True)
     if save_tasks is not None:
         for sample in drawn:
             sample.save(save_tasks / _file_of(sample.setting))

@@ -1,0 +1,108 @@
+"""The result of an evaluation: one model, one setting, one rule."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from psco.errors import InputError
+
+
+class Difference(NamedTuple):
+    """The mean of paired differences in points, half its 95 % interval, and what follows."""
+
+    mean: float
+    ci95: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return abs(self.mean) > self.ci95
+
+
+@dataclass(frozen=True)
+class Report:
+    """The accuracy of one model in one setting.
+
+    Parameters
+    ----------
+    data, split
+        What was classified.
+    rule, options, transductive
+        How; ``transductive`` says whether a prediction may depend on the other queries of a task.
+    ways, shots, queries, tasks, seed
+        Which tasks.
+    mean, ci95
+        Accuracy in percent, and half the width of its 95 % interval: 1.96 s / sqrt(tasks) with the
+        unbiased standard deviation s over the tasks.
+    left_out
+        Classes with too few images for such a task.
+    per_task
+        Accuracy of every task in percent.
+    """
+
+    data: str
+    split: str
+    rule: str
+    ways: int
+    shots: int
+    queries: int
+    tasks: int
+    seed: int
+    mean: float
+    ci95: float
+    options: dict[str, Any] = field(default_factory=dict)
+    transductive: bool = False
+    left_out: int = 0
+    per_task: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def hash(self) -> str:
+        """Identify the settings, not the result, by twelve hexadecimal digits."""
+        settings = self.as_dict()
+        for name in ("mean", "ci95", "hash"):
+            settings.pop(name, None)
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give everything but the single tasks."""
+        return {name: value for name, value in asdict(self).items() if name != "per_task"}
+
+    def to_json(self) -> str:
+        """Write everything as a JSON object."""
+        return json.dumps({**asdict(self), "hash": self.hash})
+
+    def to_markdown(self) -> str:
+        """Write the result as a Markdown table of one row."""
+        rule = f"{self.rule} (transductive)" if self.transductive else self.rule
+        cells = {
+            "data": f"{self.data} ({self.split})",
+            "rule": rule,
+            "setting": f"{self.ways}-way {self.shots}-shot",
+            "accuracy, %": f"{self.mean:.2f} ± {self.ci95:.2f}",
+            "tasks": f"{self.tasks}, seed {self.seed}",
+        }
+        lines = [cells.keys(), ["---"] * len(cells), cells.values()]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def compare(self, other: Report) -> Difference:
+        """Give the advantage over another report on the same tasks, with its paired interval.
+
+        Raises
+        ------
+        InputError
+            If the two were not measured on the same tasks.
+        """
+        tasks = ("data", "split", "ways", "shots", "queries", "tasks", "seed")
+        for name in tasks:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InputError(f"only the same tasks compare: {name} is {mine!r} and {theirs!r}")
+        gains = np.array(self.per_task) - np.array(other.per_task)
+        spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.nan
+        return Difference(float(gains.mean()), 1.96 * spread / math.sqrt(len(gains)))

@@ -1,0 +1,50 @@
+"""Nearest class centre: the paper's rule, and its plain form for any features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from psco.methods.psco import prototypes
+from psco.rules.rule import Heads, Points
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """Section 3.3 of the paper: q·c_y with c_y the normalised sum of the supports of class y."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give cosines (T, Q, N)."""
+        c = prototypes(support.support, labels, ways)  # (T, N, d)
+        return query.query @ c.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class ClassMean:
+    """The same with the backbone's normalised features, for networks without such heads."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give cosines (T, Q, N)."""
+        c = prototypes(F.normalize(support.features, dim=-1), labels, ways)  # (T, N, width)
+        return F.normalize(query.features, dim=-1) @ c.transpose(1, 2)

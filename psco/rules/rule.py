@@ -1,0 +1,86 @@
+"""What a classification rule is: from a few labelled points to scores for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Points:
+    """Images as a rule sees them: embedded once, before any task is drawn.
+
+    The first axes are whatever the caller has: (n,) images of a set, or (T, S) of many tasks.
+
+    Parameters
+    ----------
+    features
+        (..., width) features of the backbone f, not normalised.
+    support, query
+        (..., d) of unit length: representations as supports, g∘f, and as queries, h∘g∘f.
+    """
+
+    features: Tensor
+    support: Tensor
+    query: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, index: Tensor) -> Points:
+        """Gather points along the first axis; ``index`` may have any shape."""
+        return Points(self.features[index], self.support[index], self.query[index])
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of a trained network, for rules that go on training them.
+
+    Parameters
+    ----------
+    projector, predictor
+        g and h; the predictor may be `torch.nn.Identity`.
+    temperature
+        τ_PsCo.
+    """
+
+    projector: nn.Module
+    predictor: nn.Module
+    temperature: float = 1.0
+
+
+class Rule(Protocol):
+    """Scores the queries of many tasks at once.
+
+    A rule is a frozen dataclass; its fields with defaults are its options. ``transductive`` says
+    whether the scores of a query depend on the other queries of its task.
+    """
+
+    transductive: ClassVar[bool]
+
+    def __call__(
+        self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None
+    ) -> Tensor:
+        """Score queries.
+
+        Parameters
+        ----------
+        support
+            Points (T, S) with a label each.
+        labels
+            (T, S) int64 in 0..ways−1; every class occurs, in any number.
+        query
+            Points (T, Q).
+        ways
+            Number of classes N.
+        heads
+            Of the network that made the points; None if there are none (bare features).
+
+        Returns
+        -------
+        Tensor
+            (T, Q, N); the predicted class is the one with the largest score, the lowest of equals.
+        """
+        ...
