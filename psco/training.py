@@ -19,6 +19,7 @@ import torch
 from psco.build import build_method, build_views
 from psco.checkpoint import CONFIG, METRICS, load_resume, read_recipe, start_folder
 from psco.data import ImageSet, load_dataset
+from psco.data.bad import MAX_BAD
 from psco.data.cache import remove_leftovers
 from psco.errors import InputError
 from psco.feed import Feed
@@ -59,9 +60,11 @@ class Run:
 
 
 def pretrain(
-    data: str | Path | np.ndarray | ImageSet,
+    data: object,
     *,
     out: str | Path,
+    root: str | Path | None = None,
+    max_bad: float = MAX_BAD,
     recipe: str | Path | Recipe | None = None,
     method: str | None = None,
     epochs: float | None = None,
@@ -83,10 +86,15 @@ def pretrain(
     Parameters
     ----------
     data
-        The name of a data set, a folder of images, an array or an `ImageSet`. Labels, where there
-        are any, reach nothing but the purity diagnostic, and that only if the recipe asks for it.
+        Anything that `load_dataset` takes: the name of a data set, a folder, an array, ... Labels,
+        where there are any, reach nothing but the purity diagnostic, and that only if the recipe
+        asks for it.
     out
         Run folder to make; see ``psco.checkpoint`` for what it holds.
+    root
+        Folder of a named data set; by default ``PSCO_DATA``.
+    max_bad
+        Share of undecodable pictures, in [0, 1], that are skipped; more of them stop the run.
     recipe
         A recipe, its name or file; by default that of the data set, else ``own-images``.
     method, epochs, steps, minutes, seed
@@ -122,7 +130,15 @@ def pretrain(
     due = _clock(checkpoint_minutes, checkpoint_steps)
     settled = _settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
-    images = load_dataset(data, "train", size=image.source_size, channels=image.channels)
+    images = load_dataset(
+        data,
+        "train",
+        root,
+        size=image.source_size,
+        channels=image.channels,
+        max_bad=max_bad,
+        progress=progress,
+    )
     if not train.purity:
         images = images.unlabelled()
     elif images.labels is None:

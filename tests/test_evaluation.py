@@ -121,9 +121,7 @@ def test_the_hash_of_a_report_is_that_of_its_settings(images, table):
 
 
 def test_unknown_rules_and_options_are_refused(images, table):
-    with pytest.raises(
-        psco.InputError, match="'prototypes'; did you mean 'prototype'"
-    ):
+    with pytest.raises(psco.InputError, match="'prototypes'; did you mean 'prototype'"):
         psco.evaluate(table, images, queries=5, tasks=9, rule="prototypes")
     with pytest.raises(psco.InputError, match="unknown option of rule 'prototype' 'k'"):
         psco.evaluate(table, images, queries=5, tasks=9, options={"k": 3})

@@ -23,7 +23,7 @@ LAYERS = [
     ["methods"],
     ["rules"],
     ["recipe"],
-    ["build", "feed", "metrics", "schedule"],
+    ["build", "check", "feed", "metrics", "schedule"],
     ["checkpoint"],
     ["loop"],
     ["training"],

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from psco.cli.common import spread_lists
+from psco.cli.data import app as data
 from psco.cli.doctor import doctor
 from psco.cli.testing import evaluate
 from psco.cli.training import demo, pretrain
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (demo, pretrain, evaluate, doctor):
     app.command()(command)
+app.add_typer(data)
 
 
 def _version(show: bool) -> None:

@@ -58,6 +58,17 @@ def read_options(words: list[str]) -> dict[str, Any]:
     return options
 
 
+def read_share(text: str, flag: str) -> float:
+    """Read a share in [0, 1], written as ``0.01`` or as ``1%``."""
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InputError(f"{flag} takes a share such as 1% or 0.01, not {text!r}")
+    return share
+
+
 def say(text: str) -> None:
     """Print to stderr, where everything goes that is not the result."""
     typer.echo(text, err=True)

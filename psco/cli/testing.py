@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Json, for_people, print_results, read_options
+from psco.cli.common import Debug, Json, Root, for_people, print_results, read_options
 
 
 @for_people
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: Annotated[str, typer.Option(help="Data set name or folder with a folder per class.")],
+    root: Root = None,
     split: Annotated[str, typer.Option(help="train, val or test of a named data set.")] = "test",
     ways: Annotated[list[int], typer.Option(help="Classes in a task.")] = [5],  # noqa: B006
     shots: Annotated[list[int], typer.Option(help="Supports of a class.")] = [1],  # noqa: B006
@@ -40,7 +41,7 @@ def evaluate(
     choices = read_options(options or [])
     encoder = load(run)
     image = encoder.recipe.image
-    images = load_dataset(data, split, size=image.source_size, channels=image.channels)
+    images = load_dataset(data, split, root, size=image.source_size, channels=image.channels)
     settings = [(w, k) for w in ways for k in shots]
     if replay is not None:
         drawn = [load_tasks(replay / _file_of(setting)) for setting in settings]

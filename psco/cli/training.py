@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Json, for_people, print_results, say
+from psco.cli.common import Debug, Json, Root, for_people, print_results, read_share, say
 from psco.errors import InputError
 
 
@@ -37,6 +37,13 @@ def pretrain(
     checkpoint_steps: Annotated[
         int | None,
         typer.Option(help="Save every so many steps."),
+    ] = None,
+    root: Root = None,
+    max_bad: Annotated[
+        str, typer.Option(help="Share of undecodable files to skip, such as 1%.")
+    ] = "1%",
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that decode ahead.", show_default="as needed")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     tensorboard: Annotated[
@@ -73,6 +80,9 @@ def pretrain(
         minutes=minutes,
         seed=seed,
         overrides=changes,
+        root=root,
+        max_bad=read_share(max_bad, "--max-bad"),
+        workers=workers,
         resume=resume,
         checkpoint_minutes=checkpoint_minutes,
         checkpoint_steps=checkpoint_steps,

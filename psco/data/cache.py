@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
     is removed and whatever ``target`` was stays untouched.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    aside = target.with_name(f".{target.stem}.{writer}.part{target.suffix}")
     aside.touch()
     mode = aside.stat().st_mode  # as the user's umask has it; some writers are stricter
     try:
