@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from psco.build import build_method
 from psco.checkpoint import load_model, read_recipe
+from psco.data.imageset import ImageArray
 from psco.recipe import Recipe
 from psco.rules import Heads, Points
 from psco.views import plain_view, resize, to_batch
@@ -27,7 +28,7 @@ class Embedder(Protocol):
     def heads(self) -> Heads | None:
         """The heads that made the points."""
 
-    def points(self, images: np.ndarray) -> Points:
+    def points(self, images: ImageArray) -> Points:
         """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
 
 
@@ -61,7 +62,7 @@ class Encoder:
         return Heads(self.method.projector, self.method.predictor, temperature)
 
     @torch.no_grad()
-    def features(self, images: np.ndarray) -> Tensor:
+    def features(self, images: ImageArray) -> Tensor:
         """Give the backbone's features (n, width) of images (n, H, W, C) uint8."""
         image, backbone = self.recipe.image, self.method.backbone
         return _by_batch(
@@ -70,18 +71,18 @@ class Encoder:
         )
 
     @torch.no_grad()
-    def points(self, images: np.ndarray) -> Points:
+    def points(self, images: ImageArray) -> Points:
         """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
         features = self.features(images)
         return Points(
             features, self.method.support_head(features), self.method.query_head(features)
         )
 
-    def embed_query(self, images: np.ndarray) -> Tensor:
+    def embed_query(self, images: ImageArray) -> Tensor:
         """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
         return self.points(images).query
 
-    def embed_support(self, images: np.ndarray) -> Tensor:
+    def embed_support(self, images: ImageArray) -> Tensor:
         """Give Normalize(g∘f) of images (n, H, W, C) uint8: (n, d)."""
         return self.points(images).support
 
@@ -100,7 +101,7 @@ class RawPixels:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def points(self, images: np.ndarray) -> Points:
+    def points(self, images: ImageArray) -> Points:
         """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8 as points."""
         pixels = _by_batch(lambda part: resize(to_batch(part), self.size).flatten(1), images)
         pixels = F.normalize(pixels - pixels.mean(dim=1, keepdim=True), dim=1)
@@ -122,6 +123,6 @@ def load(run: str | Path) -> Encoder:
     return Encoder(method, recipe)
 
 
-def _by_batch(function: Callable[[np.ndarray], Tensor], images: np.ndarray) -> Tensor:
+def _by_batch(function: Callable[[np.ndarray], Tensor], images: ImageArray) -> Tensor:
     starts = range(0, len(images), _BATCH)
     return torch.cat([function(images[start : start + _BATCH]) for start in starts])

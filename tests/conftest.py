@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 STUBS = Path(__file__).parent / "stubs"
 sys.path.insert(0, str(STUBS))
@@ -17,6 +18,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Two workers of pytest share the machine; more threads would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("psco", deadline=None)
+settings.load_profile("psco")
 
 
 @pytest.fixture(autouse=True, scope="session")

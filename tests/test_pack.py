@@ -326,5 +326,5 @@ def test_a_listing_without_files_is_refused(folder):
 def test_a_folder_that_vanishes_is_one_line(folder):
     listing = list_paths([folder / "class0" / "00.png"])
     (folder / "class0" / "00.png").unlink()
-    with pytest.raises(InputError, match="cannot list"):
+    with pytest.raises(InputError, match="No such file"):
         pack(listing, 8, 1)

@@ -98,9 +98,9 @@ def with_channels(images: ImageSet, channels: int | None) -> ImageSet:
     if channels is None or images.channels == channels:
         return images
     if channels == 3:
-        converted = np.repeat(images.images, 3, axis=3)
+        converted = np.repeat(images.images[:], 3, axis=3)
     else:
-        luma = images.images @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+        luma = images.images[:] @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
         converted = np.rint(luma).astype(np.uint8)[..., None]
     return ImageSet(converted, images.labels, images.classes, images.name, images.split)
 

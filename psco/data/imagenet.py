@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class LazyImages:
 
     dtype = np.dtype(np.uint8)
     ndim = 4
+    decodes = True  # so that training hands it to worker processes
 
     def __init__(
         self, listing: Listing, size: int, channels: int, short: int | None = None
@@ -96,7 +97,7 @@ def load_imagenet(
         raise InputError(f"size must be at least 1, not {size}")
     listing = list_imagenet(split, root)
     short = size if listing.split == "train" else round(size * 256 / 224)
-    images = cast(np.ndarray, LazyImages(listing, size, channels, short))  # indexes like one
+    images = LazyImages(listing, size, channels, short)
     return ImageSet(images, listing.labels, listing.classes, listing.name, listing.split)
 
 

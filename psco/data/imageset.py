@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from psco.errors import InputError
+
+
+class ImageArray(Protocol):
+    """An array (n, H, W, C) of uint8, or what indexes like one and makes its images on demand."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, H, W, C)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Always uint8."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Give images; along the first axis any index of an array will do."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +34,8 @@ class ImageSet:
     Parameters
     ----------
     images
-        (n, H, W, C) uint8, C being 1 (grey) or 3 (RGB); may be memory-mapped.
+        (n, H, W, C) uint8, C being 1 (grey) or 3 (RGB); may be memory-mapped, or indexed like an
+        array and decoded at every access.
     labels
         (n,) int64, indices into ``classes``, or None for unlabelled images.
     classes
@@ -25,7 +44,7 @@ class ImageSet:
         Where the images come from, for reports.
     """
 
-    images: np.ndarray
+    images: ImageArray
     labels: np.ndarray | None = None
     classes: tuple[str, ...] = ()
     name: str = "images"

@@ -55,7 +55,7 @@ def load_miniimagenet(
         return pack(listed, size, channels)
     if listed.images.shape[1:] == (size, size, channels):
         return listed
-    images = [square_image(Image.fromarray(image), size, channels) for image in listed.images]
+    images = [square_image(Image.fromarray(image), size, channels) for image in listed.images[:]]
     return ImageSet(np.stack(images), listed.labels, listed.classes, listed.name, listed.split)
 
 
@@ -184,8 +184,10 @@ class _Array(np.ndarray):
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
         # Python 2 did not tell bytes from text.
-        raw = content.encode("latin1") if isinstance(content, str) else memoryview(content)
-        checked: Any = (1, tuple(shape), dtype.dtype, bool(fortran), bytes(raw))
+        raw = content.encode("latin1") if isinstance(content, str) else content
+        if not isinstance(raw, bytes):
+            raise TypeError("the content of an array is no bytes")
+        checked: Any = (1, tuple(shape), dtype.dtype, bool(fortran), raw)
         super().__setstate__(checked)
 
 

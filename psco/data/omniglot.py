@@ -135,8 +135,7 @@ def load_omniglot(
     lazy = RotatedImages(base, np.concatenate(shown), labels % len(turns), channels)
     names = ["/".join(characters[c].split("/")[1:]) for c in chosen]
     classes = [f"{name}/rot{90 * t:03}" if rotations else name for name in names for t in turns]
-    images = cast(np.ndarray, lazy)  # indexes like one
-    return ImageSet(images, labels, tuple(classes), name="omniglot", split=settled)
+    return ImageSet(lazy, labels, tuple(classes), name="omniglot", split=settled)
 
 
 def split_characters(characters: list[str], scheme: str, seed: int) -> dict[str, list[int]]:

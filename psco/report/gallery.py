@@ -8,9 +8,11 @@ import io
 import numpy as np
 from PIL import Image
 
+from psco.data.imageset import ImageArray
+
 
 def task_rows(
-    images: np.ndarray, support: np.ndarray, query: np.ndarray, predicted: np.ndarray
+    images: ImageArray, support: np.ndarray, query: np.ndarray, predicted: np.ndarray
 ) -> str:
     """Write one task as rows of an HTML table, one row for each class.
 
