@@ -98,7 +98,7 @@ def _page(report: dict[str, Any], run: Run, gallery: str) -> str:
         (r["method"], r["ways"], r["shots"]): f"{r['mean']:.2f} ± {r['ci95']:.2f}" for r in results
     }
     rows = [[NAMES[name], *(cells[name, w, k] for w, k in SETTINGS)] for name in NAMES]
-    table = number_table(["", *(f"{w}-way {k}-shot" for w, k in SETTINGS)], rows)
+    table = number_table(["", *(f"{w}-way {k}-shot" for w, k in SETTINGS)], rows, strong=0)
     tasks, minutes = results[0]["tasks"], clock(report["seconds"])
     about = report["environment"]
     parts = [

@@ -29,6 +29,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Decides the tasks.")] = 0,
     save_tasks: Annotated[Path | None, typer.Option(help="Folder to keep the tasks in.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Folder with tasks to use again.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -53,6 +54,12 @@ def evaluate(
     if save_tasks is not None:
         for sample in drawn:
             sample.save(save_tasks / _file_of(sample.setting))
+    if html is not None:
+        from psco.data.cache import atomic_path
+        from psco.report.evaluated import evaluation_page
+
+        with atomic_path(html) as aside:
+            aside.write_text(evaluation_page(encoder, images, drawn, reports, str(run)))
     results = [{"method": encoder.recipe.method.name, **report.as_dict()} for report in reports]
     if as_json:
         typer.echo(json.dumps({"run": str(run), "results": results}))

@@ -12,7 +12,11 @@ from psco.data.imageset import ImageArray
 
 
 def task_rows(
-    images: ImageArray, support: np.ndarray, query: np.ndarray, predicted: np.ndarray
+    images: ImageArray,
+    support: np.ndarray,
+    query: np.ndarray,
+    predicted: np.ndarray,
+    confidence: np.ndarray | None = None,
 ) -> str:
     """Write one task as rows of an HTML table, one row for each class.
 
@@ -26,26 +30,32 @@ def task_rows(
         (N, Q) indices of the queries to show.
     predicted
         (N, Q) predicted class of each, 0..N−1.
+    confidence
+        (N, Q) probability of each prediction, in [0, 1]; shown below the query.
     """
     rows = []
     for true, (shots, queries, answers) in enumerate(zip(support, query, predicted, strict=True)):
-        shown = "".join(_picture(images[i]) for i in shots)
+        shown = "".join(picture(images[i]) for i in shots)
         cells = []
-        for index, answer in zip(queries, answers, strict=True):
-            if answer == true:
-                cells.append(f'<span class="right">{_picture(images[index])}</span>')
-            else:
-                taken_for = _picture(images[support[answer][0]])
-                cells.append(
-                    f'<span class="wrong">{_picture(images[index])}<span class="as">{taken_for}'
-                    f"</span></span>"
-                )
+        for place, (index, answer) in enumerate(zip(queries, answers, strict=True)):
+            inside = picture(images[index])
+            if answer != true:
+                inside += f'<span class="as">{picture(images[support[answer][0]])}</span>'
+            cell = f'<span class="{"right" if answer == true else "wrong"}">{inside}</span>'
+            if confidence is not None:
+                cell += f"<small>{confidence[true, place]:.0%}</small>"
+            cells.append(f'<span class="query">{cell}</span>')
         rows.append(f'<tr><td class="support">{shown}</td><td>{"".join(cells)}</td></tr>')
     return "\n".join(rows)
 
 
-def _picture(pixels: np.ndarray) -> str:
+def picture(pixels: np.ndarray) -> str:
+    """Write an image (H, W, C) uint8 as an inline PNG."""
+    return f'<img src="{png_address(pixels)}" alt="">'
+
+
+def png_address(pixels: np.ndarray) -> str:
+    """Give a ``data:`` address that holds an image (H, W, C) uint8 as PNG."""
     file = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
-    code = base64.b64encode(file.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{code}" alt="">'
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -16,14 +16,22 @@ table.numbers { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 table.numbers th, table.numbers td { padding: .3rem .9rem; text-align: right;
        border-bottom: 1px solid #ddd; }
 table.numbers th:first-child, table.numbers td:first-child { text-align: left; padding-left: 0; }
-table.numbers tr.first td { font-weight: 600; }
+table.numbers tr.strong td { font-weight: 600; }
 table.task { border-collapse: collapse; margin: .4rem 0 1.6rem; }
 table.task td { padding: .1rem 0; } table.task td.support { padding-right: 1.1rem; }
 table.task img { width: 44px; height: 44px; display: block; image-rendering: auto; }
-.support img { border: 2px solid #2563a8; border-radius: 4px; }
-.right, .wrong { display: inline-block; position: relative; margin-right: 5px; border-radius: 4px;
+.support { white-space: nowrap; }
+table.task .support img { display: inline-block; border: 2px solid #2563a8; border-radius: 4px;
+       margin-right: 2px; vertical-align: top; }
+table.task .support img:not(:only-child) { width: 30px; height: 30px; }
+.right, .wrong { display: inline-block; position: relative; border-radius: 4px;
        border: 2px solid #9ccfb4; vertical-align: top; overflow: hidden; }
+.map { position: relative; width: 100%; border: 1px solid #ddd; border-radius: 4px; }
+.map img { position: absolute; width: 30px; height: 30px; margin: -15px; border-radius: 3px;
+       border: 2px solid; }
 .wrong { border-color: #d0342c; }
+.query { display: inline-block; margin-right: 5px; text-align: center; vertical-align: top; }
+.query small { display: block; font-size: .68rem; line-height: 1.2; color: #666; }
 .as { position: absolute; right: 0; bottom: 0; border: 1px solid #d0342c; }
 table.task .as img { width: 20px; height: 20px; }
 code { background: #f3f3f3; padding: .1em .3em; border-radius: 3px; }
@@ -62,11 +70,13 @@ def page(title: str, lead: str, parts: Sequence[Part], foot: str) -> str:
 """
 
 
-def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table of numbers, the first row set off."""
+def number_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], strong: int | None = None
+) -> str:
+    """Write a table of numbers, the row ``strong`` set off."""
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = []
     for place, row in enumerate(rows):
-        mark = ' class="first"' if place == 0 else ""
+        mark = ' class="strong"' if place == strong else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
     return f'<table class="numbers"><tr>{cells}</tr>{"".join(lines)}</table>'

@@ -62,6 +62,37 @@ def accuracy_plot(results: Sequence[Mapping[str, Any]], names: Mapping[str, str]
         return _svg(figure)
 
 
+def shots_plot(results: Sequence[Mapping[str, Any]]) -> str:
+    """Draw accuracy over the number of shots with 95 % intervals, a line for each number of ways.
+
+    Parameters
+    ----------
+    results
+        Have ``ways``, ``shots``, ``mean`` and ``ci95``, in percent.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for colour, ways in zip(COLOURS, sorted({r["ways"] for r in results}), strict=False):
+            rows = sorted((r for r in results if r["ways"] == ways), key=lambda r: int(r["shots"]))
+            axes.errorbar(
+                [r["shots"] for r in rows],
+                [r["mean"] for r in rows],
+                [r["ci95"] for r in rows],
+                color=colour,
+                marker="o",
+                capsize=3,
+                label=f"{ways}-way",
+            )
+        shots = sorted({r["shots"] for r in results})
+        axes.set_xscale("log")
+        axes.set_xticks(shots, [str(shot) for shot in shots])
+        axes.minorticks_off()
+        axes.set(xlabel="shots", ylabel="accuracy, %")
+        axes.legend(frameon=False)
+        return _svg(figure)
+
+
 def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
     """Draw the curves of training: losses, pseudo-label purity and shot overlap.
 
