@@ -111,12 +111,13 @@ def verify(name: Name, root: Root = None, as_json: Json = False, debug: Debug = 
 def download(
     name: Name,
     root: Annotated[Path, typer.Option(help="Folder below which to put it.")],
+    unpack: Annotated[bool, typer.Option("--unpack", help="Also unpack the archives.")] = False,
     debug: Debug = False,
 ) -> None:
     """Download a data set whose licence allows it."""
     from psco.data.fetch import download_benchmark
 
-    for path in download_benchmark(name, root):
+    for path in download_benchmark(name, root, unpack=unpack):
         typer.echo(str(path))
 
 

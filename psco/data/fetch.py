@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from psco.data.archive import extract
 from psco.data.benchmarks import describe
 from psco.data.download import download
 from psco.errors import InputError
+
+# More than any of these data sets has: an archive beyond it is not what it claims to be.
+_MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
 
 
 class Remote(NamedTuple):
@@ -50,8 +54,24 @@ REMOTES = {
 }
 
 
-def download_benchmark(name: str, root: Path, *, progress: bool = True) -> list[Path]:
+def download_benchmark(
+    name: str, root: Path, *, unpack: bool = False, progress: bool = True
+) -> list[Path]:
     """Download a data set into its folder below ``root``; what is there already is kept.
+
+    Parameters
+    ----------
+    name, root
+        Which data set, and the folder to hold it.
+    unpack
+        Also unpack the archives beside themselves; nothing here needs that.
+    progress
+        Show progress bars on stderr.
+
+    Returns
+    -------
+    list of Path
+        The archives, or the folders they were unpacked to.
 
     Raises
     ------
@@ -67,7 +87,13 @@ def download_benchmark(name: str, root: Path, *, progress: bool = True) -> list[
             f"{name} cannot be downloaded by psco (those that can: {', '.join(REMOTES)}); get it "
             f"from {about.source}, and put into {str(folder)!r}: {about.files}"
         )
-    return [
+    archives = [
         download(remote.urls, folder / remote.name, md5=remote.md5, progress=progress)
         for remote in REMOTES[name]
+    ]
+    if not unpack:
+        return archives
+    return [
+        extract(archive, archive.with_suffix(""), max_bytes=_MOST_BYTES, max_files=_MOST_FILES)
+        for archive in archives
     ]
