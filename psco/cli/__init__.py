@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed or
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -47,4 +48,7 @@ def _root(
 
 def main() -> None:
     """Run the program ``psco``."""
+    # Threads of torch that wait for one another sleep instead of spinning: on a machine that does
+    # anything else at the same time, spinning makes training several times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app(spread_lists(sys.argv[1:]), prog_name="psco")
