@@ -23,11 +23,11 @@ def main() -> None:
     cache = tempfile.mkdtemp()
     os.environ["PSCO_CACHE"] = cache
     try:
+        own_folder(options.jpegs)  # first, so that its memory is told from that of the rest
         if os.environ.get("PSCO_DATA"):
             omniglot(options.repeats)
         else:
             print("omniglot: set PSCO_DATA to the folder that holds it")
-        own_folder(options.jpegs)
     finally:
         shutil.rmtree(cache)
 
