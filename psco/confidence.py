@@ -14,11 +14,12 @@ from psco.errors import InputError
 
 FALSE_REJECTIONS = 0.05  # share of genuine pictures that an automatic threshold may reject
 # The logit by which a support stands out in its own class when nothing is known about the scores.
-# PsCo's cosines on the glyphs come to 8 in tasks of 2 to 20 ways.
-CONTRAST = 8.0
+# PsCo's cosines on the glyphs come to 10 or 11, one shot per class, in tasks of 5 and of 20 ways.
+CONTRAST = 10.0
 # Standard deviation of the logarithm of the temperature around the expected one. A few supports
 # that are all classified well would else make every later prediction a certainty.
 _SPREAD = 0.5
+_ENOUGH = 8  # held-out pictures that tell mean and deviation
 _ROUNDS, _POINTS, _RANGE = 5, 33, math.log(100.0)  # of the search for the temperature
 
 
@@ -80,7 +81,9 @@ def fit_temperature(scores: np.ndarray, truth: np.ndarray, expected: float) -> f
     # and always an answer.
     width = _RANGE
     for _ in range(_ROUNDS):
-        grid = np.linspace(max(centre - width, middle - _RANGE), min(centre + width, middle + _RANGE), _POINTS)
+        grid = np.linspace(
+            max(centre - width, middle - _RANGE), min(centre + width, middle + _RANGE), _POINTS
+        )
         centre = min(grid.tolist(), key=loss)
         width *= 4 / _POINTS
     return math.exp(centre)
@@ -146,8 +149,9 @@ def rejection_threshold(
     float
         For n >= 1 / share − 1 the value that this share of further pictures is expected to fall
         below, whatever the distribution: the k-th smallest of n with k = share (n + 1), rounded
-        down. For fewer, the same of both kinds together or, without expected ones, that of a
-        normal distribution: mean − t s sqrt(1 + 1 / n), with the quantile t of Student's.
+        down. For fewer, that of a normal distribution: mean − t s sqrt(1 + 1 / n), with the
+        quantile t of Student's. For fewer than 8 that is vague, and the k-th smallest of both
+        kinds together is taken, if there are expected ones.
 
     Raises
     ------
@@ -156,7 +160,7 @@ def rejection_threshold(
     """
     values = np.sort(np.asarray(genuine, float))
     place = _place(len(values), share)
-    if place == 0 and expected is not None:
+    if len(values) < _ENOUGH and expected is not None:
         values = np.sort(np.concatenate([values, expected]))
         place = _place(len(values), share)
     if place > 0:
@@ -166,6 +170,7 @@ def rejection_threshold(
             f"reject_below='auto' needs two supports of a class to judge by, or a calibrated run; "
             f"there are {len(values)} to leave out; give a probability such as 0.5"
         )
+    # Slow to import, and seldom needed.
     from scipy.stats import t  # type: ignore[import-untyped]
 
     n = len(values)

@@ -49,4 +49,5 @@ def main_directions(vectors: Tensor) -> Tensor:
     # The sign of a component is arbitrary; this choice makes the same map everywhere.
     largest = places.abs().argmax(dim=0)
     signs = places[largest, torch.arange(2)].sign()
-    return places * torch.where(signs == 0, 1.0, signs)
+    upright: Tensor = places * torch.where(signs == 0, 1.0, signs)
+    return upright
