@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from psco.version import __version__
 
 if TYPE_CHECKING:
+    from psco.classifier import FewShotClassifier
+    from psco.confidence import expected_calibration_error
     from psco.data import ImageSet, load_dataset
     from psco.encoder import Encoder, load
     from psco.errors import InputError, PscoError
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from psco.views import TwoViews, View
 
 _HOMES = {
+    "psco.classifier": ("FewShotClassifier",),
+    "psco.confidence": ("expected_calibration_error",),
     "psco.data": ("ImageSet", "load_dataset"),
     "psco.encoder": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
@@ -65,6 +69,7 @@ __all__ = [
     "METHODS",
     "RULES",
     "Encoder",
+    "FewShotClassifier",
     "ImageSet",
     "InputError",
     "MomentumQueue",
@@ -82,6 +87,7 @@ __all__ = [
     "conv4",
     "conv5",
     "evaluate",
+    "expected_calibration_error",
     "load",
     "load_dataset",
     "load_recipe",

@@ -17,6 +17,7 @@ from psco.cli.data import app as data
 from psco.cli.doctor import doctor
 from psco.cli.testing import evaluate
 from psco.cli.training import demo, pretrain
+from psco.cli.using import classify, embed, fit
 from psco.version import __version__
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, pretrain, evaluate, doctor):
+for command in (demo, pretrain, evaluate, fit, classify, embed, doctor):
     app.command()(command)
 app.add_typer(data)
 

@@ -1,0 +1,178 @@
+"""What to expect of a run's scores, learnt from unlabelled images alone.
+
+In a pseudo-task every image is a class of its own. The image as it is serves as the single
+support, and random views of it are the queries: views of views, because a single view is what the
+network was trained to see through, while two pictures of one class differ by more than that.
+
+``calibration.json`` in the run folder keeps the result for classifiers with one shot per class,
+which have no support to spare for finding it out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from psco.build import build_views
+from psco.confidence import default_temperature, fit_temperature
+from psco.data import ImageSet
+from psco.data.cache import atomic_path
+from psco.data.imageset import ImageArray
+from psco.encoder import Encoder, load
+from psco.errors import InputError, PscoError
+from psco.views import View, to_batch
+
+CALIBRATION = "calibration.json"
+FORMAT = 1
+WAYS = (2, 5, 10, 20, 50)
+_IMAGES, _VIEWS, _QUANTILES = 500, 2, 39
+_SUPPORTS = 1000  # in all tasks of a number of ways together
+_BATCH = 250
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Temperature and likeness of PsCo's prototypes in one-shot tasks of several ways.
+
+    Parameters
+    ----------
+    ways
+        Numbers of classes, ascending.
+    temperature
+        For each of them the temperature under which cosines are probabilities.
+    likeness
+        For each of them quantiles, equally spaced, of the largest cosine of genuine queries.
+    """
+
+    ways: tuple[int, ...]
+    temperature: tuple[float, ...]
+    likeness: tuple[tuple[float, ...], ...]
+
+    def temperature_for(self, ways: int) -> float:
+        """Interpolate the temperature for any number of classes."""
+        return float(np.interp(np.log(ways), np.log(self.ways), self.temperature))
+
+    def likeness_for(self, ways: int) -> np.ndarray:
+        """Interpolate the quantiles of the likeness for any number of classes."""
+        table = np.array(self.likeness).T  # (quantiles, ways)
+        return np.array([np.interp(np.log(ways), np.log(self.ways), row) for row in table])
+
+    def as_dict(self) -> dict[str, object]:
+        """Give what is written to files."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, object], source: str) -> Calibration:
+        """Read what `as_dict` gave; ``source`` names it in errors."""
+        try:
+            if facts["format"] != FORMAT:
+                raise PscoError(
+                    f"{source} has format {facts['format']!r} and this version reads {FORMAT}; "
+                    f"remove it, or make it anew"
+                )
+            ways, temperature, likeness = (facts[n] for n in ("ways", "temperature", "likeness"))
+            return cls(
+                tuple(int(number) for number in ways),  # type: ignore[attr-defined]
+                tuple(float(number) for number in temperature),  # type: ignore[attr-defined]
+                tuple(tuple(map(float, row)) for row in likeness),  # type: ignore[attr-defined]
+            )
+        except (KeyError, TypeError, ValueError):
+            raise PscoError(f"{source} is damaged; remove it, or make it anew") from None
+
+
+def calibrate(
+    encoder: Encoder, images: ImageArray, *, ways: tuple[int, ...] = WAYS, seed: int = 0
+) -> Calibration:
+    """Learn temperatures and likenesses from pseudo-tasks.
+
+    Parameters
+    ----------
+    encoder
+        A trained network; its recipe says what random views are.
+    images
+        (n, H, W, C) uint8, n >= 2, of which 500 are used.
+    ways
+        Numbers of classes, from 2 on; those above n are left out.
+    seed
+        Decides the views and the tasks.
+
+    Raises
+    ------
+    InputError
+        If there are too few images for any of the ways.
+    """
+    usable = tuple(number for number in ways if 2 <= number <= min(len(images), _IMAGES))
+    if not usable:
+        raise InputError(
+            f"{len(images)} images are too few: pseudo-tasks of {min(ways)} ways need as many"
+        )
+    random = np.random.default_rng(seed)
+    chosen = np.sort(random.permutation(len(images))[:_IMAGES])
+    support, query = _embed(encoder, images[chosen], seed)  # (n, d), (V, n, d)
+    temperatures, likenesses = [], []
+    for number in usable:
+        drawn = [random.permutation(len(chosen))[:number] for _ in range(_SUPPORTS // number)]
+        tasks = torch.from_numpy(np.stack(drawn))  # (T, N)
+        scores = query[:, tasks] @ support[tasks].transpose(1, 2)  # (V, T, N, N)
+        table = scores.flatten(0, 2).double().numpy()  # (V T N, N)
+        truth = np.tile(np.arange(number), _VIEWS * len(tasks))
+        temperatures.append(fit_temperature(table, truth, default_temperature(table, truth)))
+        shares = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
+        likenesses.append(tuple(np.quantile(table.max(axis=1), shares).tolist()))
+    return Calibration(usable, tuple(temperatures), tuple(likenesses))
+
+
+def pseudo_temperature(
+    encoder: Encoder, images: ImageArray, ways: int = 5, *, seed: int = 0
+) -> float:
+    """Give the temperature of one-shot tasks of so many ways; see `calibrate`."""
+    return calibrate(encoder, images, ways=(ways,), seed=seed).temperature[0]
+
+
+def calibrate_run(run: str | Path, images: ImageSet | np.ndarray, *, seed: int = 0) -> Calibration:
+    """Calibrate the network of a run folder and write ``calibration.json`` into it."""
+    pixels: ImageArray = images.images if isinstance(images, ImageSet) else images
+    found = calibrate(load(run), pixels, seed=seed)
+    with atomic_path(Path(run) / CALIBRATION) as aside:
+        aside.write_text(json.dumps(found.as_dict()) + "\n")
+    return found
+
+
+def read_calibration(run: str | Path) -> Calibration | None:
+    """Read ``calibration.json`` of a run folder; None if there is none.
+
+    Raises
+    ------
+    PscoError
+        If it is damaged or of another format.
+    """
+    path = Path(run) / CALIBRATION
+    if not path.is_file():
+        return None
+    try:
+        facts = json.loads(path.read_text())
+    except ValueError:
+        facts = None
+    return Calibration.from_dict(facts, str(path))
+
+
+@torch.no_grad()
+def _embed(encoder: Encoder, images: np.ndarray, seed: int) -> tuple[Tensor, Tensor]:
+    """Give supports (n, d) of the images as they are and queries (V, n, d) of views of views."""
+    once = cast(View, build_views(encoder.recipe).view_a)
+    twice = View([*once.parts, *once.parts], once.size, once.mean, once.std)
+    generator, method = torch.Generator().manual_seed(seed), encoder.method
+    queries = []
+    for _ in range(_VIEWS):
+        features = [
+            method.backbone(twice(to_batch(images[begin : begin + _BATCH]), generator))
+            for begin in range(0, len(images), _BATCH)
+        ]
+        queries.append(method.query_head(torch.cat(features)))
+    return encoder.points(images).support, torch.stack(queries)

@@ -1,0 +1,120 @@
+"""What `FewShotClassifier` is given: an encoder, pictures or features, and labels, all checked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
+
+from psco.calibration import Calibration, read_calibration
+from psco.embedding import choose_device, embedding, thumbnails
+from psco.encoder import Encoder, load
+from psco.errors import InputError
+from psco.pictures import image_batches
+from psco.rules import Points
+from psco.supports import join_points
+
+
+def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
+    """Give the network that a parameter ``encoder`` means, and what is known about its scores.
+
+    Raises
+    ------
+    InputError
+        If it is neither a run folder, an `Encoder` nor None.
+    """
+    if encoder is None or isinstance(encoder, Encoder):
+        return encoder, None
+    if isinstance(encoder, (str, os.PathLike)):
+        return load(Path(encoder)), read_calibration(Path(encoder))
+    raise InputError(f"encoder must be a run folder, an Encoder or None, not {encoder!r}")
+
+
+def take_features(
+    estimator: Any, X: Any, y: Any = None, *, fitting: bool, first: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Check bare features as scikit-learn does.
+
+    Parameters
+    ----------
+    estimator
+        Remembers the number and names of the features.
+    X, y
+        Table (n, width) of finite numbers and, in fitting, labels (n,).
+    fitting, first
+        Whether there are labels; whether to forget what is remembered.
+
+    Returns
+    -------
+    np.ndarray, np.ndarray
+        Features (n, width) float64, and labels (n,), empty unless fitting.
+
+    Raises
+    ------
+    InputError
+        If something is wrong, in one line.
+    """
+    try:
+        if fitting:
+            features, labels = validate_data(
+                estimator, X, y, reset=first, dtype=np.float64, ensure_all_finite=False
+            )
+            check_classification_targets(labels)
+        else:
+            features = validate_data(
+                estimator, X, reset=False, dtype=np.float64, ensure_all_finite=False
+            )
+            labels = np.empty(0)
+    except ValueError as error:
+        raise InputError(" ".join(str(error).split())) from None
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"{len(bad)} of {len(features)} rows of X contain NaN or infinity, the first is row "
+            f"{bad[0]}"
+        )
+    return features, labels
+
+
+def take_labels(y: Any, number: int) -> np.ndarray:
+    """Check the labels (n,) of so many pictures.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer, or they are no labels of classes.
+    """
+    if y is None:
+        raise InputError("a classifier requires y to be passed, but the target y is None")
+    try:
+        labels: np.ndarray = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        assert_all_finite(labels, input_name="y")
+    except ValueError as error:
+        raise InputError(" ".join(str(error).split())) from None
+    if len(labels) != number:
+        raise InputError(f"every picture needs a label: {number} pictures, {len(labels)} labels")
+    return labels
+
+
+def embed_pictures(
+    encoder: Encoder, X: Any, device: str, *, small_copies: bool = False
+) -> tuple[Points, np.ndarray | None]:
+    """Embed pictures of any kind, some at a time.
+
+    Returns
+    -------
+    Points, np.ndarray or None
+        Points (n,), and if asked for small copies (n, 32, 32, C) uint8.
+    """
+    points, small = [], []
+    with embedding(encoder, choose_device(device)) as embed:
+        for images in image_batches(X, encoder.recipe.image):
+            points.append(embed(images))
+            if small_copies:
+                small.append(thumbnails(images))
+    return join_points(points), np.concatenate(small) if small else None
