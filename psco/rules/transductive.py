@@ -25,9 +25,9 @@ class SoftSinkhorn:
     """Alternate between assigning the queries to the classes and moving the prototypes.
 
     Queries are assigned by Sinkhorn's algorithm. How many belong to a class is estimated, not
-    assumed to be equal: the sum of their softmax predictions, plus one. A query weighs as much as
-    its two best classes differ, and all those of a class at most three times its supports, so
-    that doubtful queries and mistaken estimates do little harm.
+    assumed to be equal: the sum of their softmax predictions, plus one. A query weighs the square
+    of what its two best classes differ by, and all those of a class at most three times its
+    supports, so that doubtful queries and mistaken estimates do little harm.
 
     Parameters
     ----------
@@ -46,18 +46,18 @@ class SoftSinkhorn:
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """Give assignments (T, Q, N), which sum to one for each query."""
+        """Give cosines (T, Q, N)."""
         members = F.one_hot(labels, ways).to(support.support.dtype)  # (T, S, N)
         shots = members.sum(dim=1, keepdim=True)  # (T, 1, N)
         sums = members.mT @ support.support  # (T, N, d)
         c = prototypes(support.support, labels, ways)  # (T, N, d)
         for _ in range(self.rounds):
             assigned = _assign(query.query @ c.mT / _TEMPERATURE)  # (T, Q, N)
-            weights = assigned * _margin(assigned)
+            weights = assigned * _margin(assigned).square()
             most = _MOST * shots
             weights = weights * most / (weights.sum(dim=1, keepdim=True) + most)
             c = F.normalize(sums + weights.mT @ query.support, dim=2)
-        return _assign(query.query @ c.mT / _TEMPERATURE)
+        return query.query @ c.mT
 
 
 def _assign(logits: Tensor) -> Tensor:  # (T, Q, N) -> (T, Q, N)
