@@ -15,12 +15,16 @@ from PIL import Image, ImageEnhance
 from psco.errors import InputError
 from psco.views import (
     VIEW_PARTS,
+    Affine,
     Blur,
     CallableView,
     Crop,
+    Elastic,
+    Erase,
     Flip,
     Grey,
     Jitter,
+    Stroke,
     TwoViews,
     View,
     plain_view,
@@ -396,7 +400,19 @@ def test_blur_smooths_all_none_or_half_of_the_images():
 
 # --- views ------------------------------------------------------------------------------------
 
-ALL_PARTS = (Crop(), Flip(), Jitter(), Grey(), Blur())
+ALL_PARTS = (
+    Crop(),
+    Flip(),
+    Flip(vertical=0.5),
+    Affine(),
+    Elastic(),
+    Stroke(),
+    Erase(),
+    Erase(fill="noise"),
+    Jitter(),
+    Grey(),
+    Blur(),
+)
 COLOUR_VIEW = View(ALL_PARTS, 24, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 IMAGES = to_batch(noise(16, 40, 40, 3))
 
@@ -581,7 +597,9 @@ def test_a_part_that_gives_another_size_is_an_error():
 
 
 def test_the_registry_holds_all_parts_with_their_options():
-    assert list(VIEW_PARTS) == ["blur", "crop", "flip", "grey", "jitter"]
+    assert set(VIEW_PARTS) == {
+        *("crop", "flip", "turn", "affine", "elastic", "stroke", "erase", "jitter", "grey", "blur")
+    }
     options = VIEW_PARTS.options("crop", {"scale": [0.3, 1]})
     assert VIEW_PARTS["crop"](**options) == Crop(scale=(0.3, 1.0))
     assert VIEW_PARTS.options("jitter", {})["hue"] == 0.1

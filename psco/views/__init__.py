@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 from psco.registry import Registry
+from psco.views.affine import Affine, Elastic
 from psco.views.blur import Blur
+from psco.views.check import blank_share, check_views
 from psco.views.colour import Grey, Jitter
-from psco.views.crop import Crop, Flip
+from psco.views.crop import Crop
+from psco.views.erase import Erase
+from psco.views.orientation import Flip, Turn
 from psco.views.pair import CallableView, TwoViews, step_generator
 from psco.views.part import Part
 from psco.views.resample import Filter, resize, resize_weights, separable
+from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
+from psco.views.warp import Warp
 
 VIEW_PARTS: Registry[Part] = Registry("view part")
 VIEW_PARTS.register("crop", Crop)
 VIEW_PARTS.register("flip", Flip)
+VIEW_PARTS.register("turn", Turn)
+VIEW_PARTS.register("affine", Affine)
+VIEW_PARTS.register("elastic", Elastic)
+VIEW_PARTS.register("stroke", Stroke)
+VIEW_PARTS.register("erase", Erase)
 VIEW_PARTS.register("jitter", Jitter)
 VIEW_PARTS.register("grey", Grey)
 VIEW_PARTS.register("blur", Blur)
 
 __all__ = [
     "VIEW_PARTS",
+    "Affine",
     "Blur",
     "CallableView",
     "Crop",
+    "Elastic",
+    "Erase",
     "Filter",
     "Flip",
     "Grey",
     "Jitter",
     "Part",
+    "Stroke",
+    "Turn",
     "TwoViews",
     "View",
+    "Warp",
+    "blank_share",
+    "check_views",
     "plain_view",
     "resize",
     "resize_weights",

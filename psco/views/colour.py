@@ -16,9 +16,13 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def luma(images: Tensor) -> Tensor:
-    """Give the brightness of each pixel: (B, C, H, W) to (B, 1, H, W)."""
+    """Give the brightness of each pixel: (B, C, H, W) to (B, 1, H, W), C being 1 or 3."""
     if images.shape[1] == 1:
         return images
+    if images.shape[1] != 3:
+        raise InputError(
+            f"jitter and grey need images with 1 channel (grey) or 3 (RGB), not {images.shape[1]}"
+        )
     red, green, blue = images.chunk(3, 1)
     return LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
 

@@ -1,4 +1,4 @@
-"""Where the content of a view lies: the random resized crop and the horizontal flip."""
+"""Which part of an image a view shows: the random resized crop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.views.part import check_probability, check_span, per_image, toss
+from psco.views.motion import LinearMotion, Motion, Mover
+from psco.views.part import check_span
 from psco.views.resample import RADIUS, Filter, resize_weights, separable
 
 ATTEMPTS = 10
+LEAST_SIDE = 2  # pixels of a box; a single one has no content
 
 
 def sample_boxes(
@@ -102,7 +104,7 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, filter: Filter) -> Ten
 
 
 @dataclass(frozen=True)
-class Crop:
+class Crop(Mover):
     """Cut out a random box and resize it to the view's side.
 
     Parameters
@@ -130,28 +132,32 @@ class Crop:
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
         """Crop (B, C, H, W) images, uint8 or float32, to (B, C, size, size) float32."""
         height, width = images.shape[2:]
-        boxes = sample_boxes(len(images), height, width, self.scale, self.ratio, generator)
+        boxes = self._draw_boxes(len(images), height, width, generator)
         return crop_resize(images, boxes, size, self.filter)
 
+    @property
+    def enlargement(self) -> float:
+        """How many times larger than in the whole image the content of the least box is shown."""
+        return 1 / math.sqrt(self.scale[0])
 
-@dataclass(frozen=True)
-class Flip:
-    """Mirror left and right.
+    def draw_motion(
+        self, count: int, height: int, width: int, generator: torch.Generator
+    ) -> Motion:
+        """Draw boxes and give the motions of the frame into them."""
+        boxes = self._draw_boxes(count, height, width, generator)
+        top, left, h, w = boxes.float().unbind(1)
+        x, y = left + (w - width) / 2, top + (h - height) / 2  # of the centres, from the middle
+        zero = torch.zeros(count)
+        rows = [torch.stack([w, zero, 2 * x], 1), torch.stack([zero, h, 2 * y], 1)]
+        return LinearMotion(torch.stack(rows, 1) / min(height, width))
 
-    Parameters
-    ----------
-    probability
-        How likely an image is mirrored.
-    """
-
-    resizes: ClassVar[bool] = False
-
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_probability("flip", self.probability)
-
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Mirror (B, C, H, W) float32 images."""
-        flipped = per_image(toss(len(images), self.probability, generator), images)
-        return torch.where(flipped, images.flip(3), images)
+    def _draw_boxes(
+        self, count: int, height: int, width: int, generator: torch.Generator
+    ) -> Tensor:
+        if self.scale[1] * height * width < LEAST_SIDE**2:
+            raise InputError(
+                f"crop: with scale={self.scale!r} every view of {height} x {width} px images "
+                f"would be of one colour, cut from less than {LEAST_SIDE} x {LEAST_SIDE} px; "
+                f"raise scale"
+            )
+        return sample_boxes(count, height, width, self.scale, self.ratio, generator)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.view import View
+from psco.views.warp import shrink
 
 WORD = 2**32
 
@@ -118,6 +119,10 @@ class TwoViews:
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw both views of (B, C, H, W) uint8 images; the second uses the later numbers."""
+        sides = {v.source_side if isinstance(v, View) else None for v in (self.view_a, self.view_b)}
+        if len(sides) == 1 and (side := sides.pop()) is not None:
+            # Each view would do the same by itself: shrinking once takes half the time.
+            images = shrink(images, side)
         first = self.view_a(images, generator)
         return first, self.view_b(images, generator)
 

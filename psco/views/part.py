@@ -31,10 +31,25 @@ class Part(Protocol):
         ...
 
 
-def check_probability(part: str, probability: float) -> None:
-    """Raise InputError unless the probability of a part is in [0, 1]."""
-    if not 0 <= probability <= 1:
-        raise InputError(f"{part}: probability must be in [0, 1], not {probability!r}")
+def check_probability(part: str, probability: float, name: str = "probability") -> None:
+    """Raise InputError unless a probability of a part is in [0, 1]."""
+    check_range(part, name, probability, 0, 1)
+
+
+def check_range(part: str, name: str, value: float, least: float, most: float) -> None:
+    """Raise InputError unless a number is in [least, most]."""
+    if not least <= value <= most:
+        raise InputError(f"{part}: {name} must be in [{least:g}, {most:g}], not {value!r}")
+
+
+def check_bounds(
+    part: str, name: str, span: tuple[float, float], least: float, most: float
+) -> None:
+    """Raise InputError unless ``span`` is a pair with least <= low <= high <= most."""
+    if not (len(span) == 2 and least <= span[0] <= span[1] <= most):
+        raise InputError(
+            f"{part}: {name} must be {least:g} <= low <= high <= {most:g}, not {span!r}"
+        )
 
 
 def check_span(part: str, name: str, span: tuple[float, float], most: float = math.inf) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from psco.errors import InputError
 from psco.views.part import Part
 from psco.views.resample import resize, to_float
+from psco.views.warp import Warp, fuse
 
 
 def to_batch(images: np.ndarray) -> Tensor:
@@ -63,12 +64,7 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     InputError
         If the number of means or deviations fits neither one channel nor all.
     """
-    channels = images.shape[1]
-    if len(mean) not in (1, channels) or len(std) not in (1, channels):
-        raise InputError(
-            f"images with {channels} channels need 1 or {channels} means and deviations, "
-            f"not {len(mean)} and {len(std)}"
-        )
+    check_channels(images, mean, std)
     shift = torch.tensor(mean, dtype=torch.float32, device=images.device)[:, None, None]
     scale = torch.tensor(std, dtype=torch.float32, device=images.device)[:, None, None]
     return (images - shift).div_(scale).contiguous(memory_format=torch.channels_last)
@@ -102,7 +98,8 @@ class View:
 
     Called as ``view(images, generator)`` with (B, C, H, W) uint8 images, it gives
     (B, C, size, size) float32 ones, normalised, in the channels-last memory format. If none of
-    the parts resizes, the images are resized before the first.
+    the parts resizes, the images are resized before the first. Parts in a row that only move
+    pixels are applied in one go if one of them has to interpolate, see `Warp`.
 
     Parameters
     ----------
@@ -121,14 +118,23 @@ class View:
 
     def __post_init__(self) -> None:
         check_size_and_norm(self.size, self.mean, self.std)
+        fuse(self.parts)  # says what cannot be joined
+
+    @property
+    def source_side(self) -> int | None:
+        """Side in pixels to which the view shrinks larger images first; None if it does not."""
+        first = next(iter(fuse(self.parts)), None)
+        return first.source_side(self.size) if isinstance(first, Warp) else None
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Draw one view of every image; all random numbers come from ``generator``."""
         check_images(images)
+        check_channels(images, self.mean, self.std)
         batch = (*images.shape[:2], self.size, self.size)
-        if not any(part.resizes for part in self.parts):
+        parts = fuse(self.parts)
+        if not any(part.resizes for part in parts):
             images = resize(images, self.size)
-        for part in self.parts:
+        for part in parts:
             # A part that resizes converts what it reads, so the large images are copied once.
             images = part(images if part.resizes else to_float(images), self.size, generator)
         if images.shape != batch:
@@ -144,6 +150,17 @@ def check_images(images: Tensor) -> None:
         raise InputError(
             f"images must be uint8 of shape (B, C, H, W), not {images.dtype} of shape "
             f"{tuple(images.shape)}"
+        )
+
+
+def check_channels(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Raise InputError unless there is one mean and deviation for all channels, or one for each."""
+    channels = images.shape[1]
+    if len(mean) not in (1, channels) or len(std) not in (1, channels):
+        raise InputError(
+            f"images with {channels} channel{'s' if channels > 1 else ''} need 1 or {channels} "
+            f"means and deviations, not {len(mean)} and {len(std)}; convert the images "
+            f"(load_dataset(..., channels={len(mean)})), or set channels, mean and std for them"
         )
 
 

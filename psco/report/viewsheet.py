@@ -1,0 +1,196 @@
+"""A picture of what a recipe's views do to images: originals beside samples of both views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from psco.build import build_views
+from psco.data import load_dataset
+from psco.data.cache import atomic_path
+from psco.errors import InputError
+from psco.recipe import Recipe, default_recipe, load_recipe
+from psco.views import blank_share, check_views, resize, step_generator, to_batch
+
+CELL = 84  # least side of a picture on the sheet, in pixels
+GAP, MARGIN, LINE = 4, 12, 18  # between pictures, around all, height of a line of text
+PAPER, TEXT = (232, 234, 238), (50, 50, 50)  # grey, so that white pictures have an edge
+SAMPLED = 256  # images among which views of one colour are counted
+FORMATS = (".png", ".jpg", ".jpeg", ".webp")
+
+
+@dataclass(frozen=True)
+class ViewSheet:
+    """A drawn sheet and what there is to say about the views.
+
+    Parameters
+    ----------
+    picture
+        The sheet.
+    recipe
+        The resolved settings.
+    blank
+        Share of the views of one colour, in [0, 1], for ``view_a`` and ``view_b``.
+    notes
+        Sentences about what may surprise.
+    """
+
+    picture: Image.Image
+    recipe: Recipe
+    blank: dict[str, float]
+    notes: tuple[str, ...]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the sheet as a picture file, whole or not at all."""
+        target = Path(path)
+        check_format(target)
+        with atomic_path(target) as aside:
+            self.picture.save(aside)
+        return target
+
+
+def view_sheet(
+    data: object,
+    *,
+    recipe: str | Path | Recipe | None = None,
+    overrides: Sequence[str] = (),
+    images: int = 8,
+    views: int = 6,
+    seed: int = 0,
+    split: str = "train",
+    root: str | Path | None = None,
+    progress: bool = True,
+) -> ViewSheet:
+    """Draw what the views of a recipe do to images.
+
+    Parameters
+    ----------
+    data
+        Anything that `load_dataset` takes.
+    recipe
+        A recipe, its name or file; by default that of the data set, else ``own-images``.
+    overrides
+        Settings that win over the recipe, as ``"views.view_a.flip=null"``.
+    images
+        Rows, at least 1: images drawn at random from the data set.
+    views
+        Samples of each of the two views, at least 1.
+    seed
+        Decides the images and the random numbers of the views.
+    split
+        ``train``, ``val`` or ``test`` of a named data set.
+    root
+        Folder of a named data set; by default ``PSCO_DATA``.
+    progress
+        Show progress bars on stderr while images are decoded.
+
+    Raises
+    ------
+    InputError
+        For anything about the arguments, and if most views are of one colour.
+    """
+    for name, value in {"images": images, "views": views}.items():
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}")
+    settled = load_recipe(recipe or default_recipe(data), overrides)
+    image = settled.image
+    size, channels = image.source_size, image.channels
+    found = load_dataset(data, split, root, size=size, channels=channels, progress=progress)
+    order = np.random.Generator(np.random.Philox(seed)).permutation(len(found))[:SAMPLED]
+    sample = to_batch(found.images[np.sort(order)])
+    pair = build_views(settled)
+    check_views(pair, sample, seed)
+
+    shown = to_batch(found.images[order[:images]])
+    drawn = [pair(shown, step_generator(seed, number)) for number in range(views)]
+    columns = {"original": [to_pixels(resize(shown, max(CELL, image.size)))]}
+    for place, name in enumerate(("view_a", "view_b")):
+        parts = ", ".join(getattr(settled.views, name)) or "resized only"
+        columns[f"{name}: {parts}"] = [
+            _undo_norm(two[place], image.mean, image.std) for two in drawn
+        ]
+    blank = {name: blank_share(getattr(pair, name), sample, seed) for name in ("view_a", "view_b")}
+    title = f"{found.name} ({found.split}), {image.size} px from {shown.shape[-1]} px, seed {seed}"
+    return ViewSheet(contact_sheet(columns, title), settled, blank, _notes(settled))
+
+
+def contact_sheet(columns: dict[str, list[np.ndarray]], title: str = "") -> Image.Image:
+    """Lay pictures out in rows, in groups of columns with a caption each.
+
+    Parameters
+    ----------
+    columns
+        Captions and the pictures below them: a list of columns (n, h, w, C) uint8, with the same n
+        everywhere. Small pictures are enlarged by a whole factor, pixel by pixel.
+    title
+        A line above all; none if empty.
+    """
+    cells = {caption: [_enlarged(column) for column in group] for caption, group in columns.items()}
+    side = max(cell.shape[1] for group in cells.values() for cell in group)
+    rows = len(next(iter(cells.values()))[0])
+    widths = {caption: len(group) * (side + GAP) - GAP for caption, group in cells.items()}
+    head = LINE * (2 if title else 1) + GAP
+    width = sum(widths.values()) + MARGIN * (len(cells) + 1)
+    height = head + rows * (side + GAP) - GAP + 2 * MARGIN
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    if title:
+        pen.text((MARGIN, MARGIN - 2), title, TEXT, font)
+    left = MARGIN
+    for caption, group in cells.items():
+        text = _fit(caption, widths[caption] + MARGIN - GAP, font)
+        pen.text((left, MARGIN + head - LINE - GAP), text, TEXT, font)
+        for column, cell in enumerate(group):
+            for row, pixels in enumerate(cell):
+                place = (left + column * (side + GAP), MARGIN + head + row * (side + GAP))
+                sheet.paste(Image.fromarray(pixels), place)
+        left += widths[caption] + MARGIN
+    return sheet
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Bring (B, C, h, w) floats, cut off at 0 and 1, to (B, h, w, 3) uint8."""
+    levels = (images.clamp(0, 1) * 255).round().to(torch.uint8)
+    pixels: np.ndarray = levels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().numpy()
+    return pixels
+
+
+def check_format(path: Path) -> None:
+    """Raise InputError unless the ending of a path is that of a picture."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"a sheet is written to a file that ends in .png, not to {str(path)!r}")
+
+
+def _undo_norm(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    scale, shift = (torch.tensor(values)[:, None, None] for values in (std, mean))
+    return to_pixels(views * scale + shift)
+
+
+def _enlarged(pictures: np.ndarray) -> np.ndarray:
+    factor = max(1, -(-CELL // pictures.shape[1]))
+    return pictures.repeat(factor, axis=1).repeat(factor, axis=2)
+
+
+def _fit(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """Cut a text that is wider than ``width`` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"
+
+
+def _notes(recipe: Recipe) -> tuple[str, ...]:
+    """Say what the recipe does that the sheet may not show."""
+    idle = recipe.image.channels == 1
+    return tuple(
+        f"the part grey of {name} does nothing to images with one channel"
+        for name in ("view_a", "view_b")
+        if idle and "grey" in getattr(recipe.views, name)
+    )

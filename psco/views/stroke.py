@@ -1,0 +1,116 @@
+"""The pen of a drawing: lines made thicker or thinner by fractions of a pixel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from psco.errors import InputError
+from psco.views.fill import border_colour
+from psco.views.part import check_bounds, check_probability, per_image, toss
+
+Ink = Literal["auto", "dark", "light"]
+
+
+def brightest_neighbour(images: Tensor) -> Tensor:
+    """Give every pixel the greatest value among itself and its eight neighbours, (B, C, h, w)."""
+    for axis in (2, 3):
+        steps = images.shape[axis] - 1
+        before, after = images.narrow(axis, 0, steps), images.narrow(axis, 1, steps)
+        grown = images.clone()
+        grown.narrow(axis, 0, steps).copy_(torch.maximum(before, after))
+        later = grown.narrow(axis, 1, steps)
+        later.copy_(torch.maximum(later, before))
+        images = grown
+    return images
+
+
+def grow_dark(images: Tensor, amount: Tensor) -> Tensor:
+    """Grow what is dark, or what is light, over its edges.
+
+    A whole pixel gives every pixel the darkest (or lightest) value among itself and its eight
+    neighbours; a fraction goes this fraction of the way.
+
+    Parameters
+    ----------
+    images
+        (B, C, h, w) float32.
+    amount
+        (B,), in pixels: > 0 grows what is dark, < 0 what is light.
+
+    Returns
+    -------
+    Tensor
+        (B, C, h, w).
+    """
+    if len(images) == 0:
+        return images
+    sign = torch.where(per_image(amount, images) > 0, -1.0, 1.0)  # (B, 1, 1, 1)
+    left = per_image(amount.abs(), images)
+    grown = images * sign  # what grows is bright now
+    for _ in range(math.ceil(float(amount.abs().max()))):
+        grown = torch.lerp(grown, brightest_neighbour(grown), left.clamp(0, 1))
+        left = left - 1
+    return grown * sign
+
+
+def has_dark_ink(images: Tensor) -> Tensor:
+    """Tell whether drawings are darker than their paper, the colour of their border.
+
+    Parameters
+    ----------
+    images
+        (B, C, h, w).
+
+    Returns
+    -------
+    Tensor
+        (B,) bool; True for images of one colour.
+    """
+    return images.mean((1, 2, 3)) <= border_colour(images).mean((1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """Make the lines of a drawing thicker or thinner.
+
+    Parameters
+    ----------
+    amount
+        Least and greatest growth of lines to either side, in pixels of the view; uniform in
+        between. Negative amounts thin: -1 leaves nothing of lines up to two pixels wide. In
+        [-4, 4].
+    ink
+        ``"dark"`` on light paper, ``"light"`` on dark, or ``"auto"``: of each image what differs
+        from the colour of its border.
+    probability
+        How likely an image is changed.
+    """
+
+    resizes: ClassVar[bool] = False
+
+    amount: tuple[float, float] = (-0.3, 0.4)
+    ink: Ink = "auto"
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("stroke", "amount", self.amount, -4, 4)
+        if self.ink not in get_args(Ink):
+            raise InputError(f"stroke: ink must be {', '.join(get_args(Ink))}, not {self.ink!r}")
+        check_probability("stroke", self.probability)
+
+    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """Change the lines of (B, C, H, W) float32 images."""
+        low, high = self.amount
+        amount = low + (high - low) * torch.rand(len(images), generator=generator)  # (B,)
+        amount *= toss(len(images), self.probability, generator)
+        amount = amount.to(images.device)
+        if self.ink == "light":
+            amount = -amount
+        elif self.ink == "auto":
+            amount = torch.where(has_dark_ink(images), amount, -amount)
+        return grow_dark(images, amount)
