@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from torch import nn
+import sys
 
-from psco.methods import METHODS
-from psco.networks import BACKBONES, output_width, predictor, projector
+from psco.methods import METHODS, Method
+from psco.networks import BACKBONES, load_backbone, output_width, predictor, projector
 from psco.recipe import Parts, Recipe
 from psco.views import VIEW_PARTS, TwoViews, View
 
 
-def build_method(recipe: Recipe) -> nn.Module:
-    """Make the method with fresh weights, from torch's global random state."""
+def build_method(recipe: Recipe, init: bool = False) -> Method:
+    """Make the method with fresh weights, from torch's global random state.
+
+    Parameters
+    ----------
+    recipe
+        The settings.
+    init
+        Whether the backbone gets the initial weights that the recipe names: at the beginning of
+        a run. Whoever loads weights afterwards needs no others before.
+    """
     image, heads = recipe.image, recipe.heads
     factory = BACKBONES[recipe.backbone.name]
-    backbone = factory(image.channels, image.size, **recipe.backbone.options)
+    options = recipe.backbone.options
+    if not init and "pretrained" in options:
+        options["pretrained"] = False
+    backbone = factory(image.channels, image.size, **options)
+    if init and recipe.init is not None:  # before any method copies the backbone
+        print(f"note: {load_backbone(backbone, recipe.init)}", file=sys.stderr)
     width = output_width(backbone, image.channels, image.size)
     g = projector(width, heads.hidden, heads.out)
     h = predictor(heads.out, heads.hidden) if heads.predictor else None
-    return METHODS[recipe.method.name](backbone, g, h, **recipe.method.options)
+    method = METHODS[recipe.method.name](backbone, g, h, **recipe.method.options)
+    method.fill(recipe.train.batch_size)
+    return method
 
 
 def build_views(recipe: Recipe) -> TwoViews:

@@ -5,12 +5,15 @@ model.safetensors   the online network, for everything after training
 resume.pt           all that the next step depends on (loaded weights-only)
 metrics.csv         the training curves
 env.json            software, machine, command
+
+Every file says its format and carries its own hash (see ``psco.seal``); metrics.csv, which grows,
+has a checksum in each row. Files of format 1 had no hashes and are still read.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +24,22 @@ from torch import nn
 
 from psco.data.cache import atomic_path
 from psco.errors import InputError, PscoError
+from psco.methods import Method
 from psco.recipe import Recipe, check_recipe, read_tree
+from psco.seal import BLANK, check_seal, damaged, read_facts, seal, write_facts, write_sealed
 
-FORMAT = 1
+FORMAT = 2
+READABLE = ("1", "2")
 CONFIG, MODEL, RESUME = "config.yaml", "model.safetensors", "resume.pt"
 METRICS, ENVIRONMENT = "metrics.csv", "env.json"
-# What training needs and testing does not; everything else is the model.
-TRAINING_ONLY = ("momentum_", "queue.")
+_HEADER = "# psco run, format {}, sha256: {}\n"
+_COPY = "copy it again from where it is whole"
 
 
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
     """Write the files that exist from the first moment of a run on."""
-    with atomic_path(folder / CONFIG) as aside:
-        aside.write_text(recipe.to_yaml())
-    with atomic_path(folder / ENVIRONMENT) as aside:
-        aside.write_text(json.dumps(environment, indent=2) + "\n")
+    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
+    write_facts(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -44,20 +48,44 @@ def read_recipe(folder: Path) -> Recipe:
     Raises
     ------
     InputError
-        If the folder holds no run, or its recipe is damaged.
+        If the folder holds no run, or its recipe has settings that do not exist.
+    PscoError
+        If it was damaged or edited since it was written.
     """
     path = folder / CONFIG
     if not path.is_file():
         raise InputError(f"{str(folder)!r} is not a run folder: it has no {CONFIG}")
+    advice = "restore it, or delete its first line if it was edited on purpose"
+    sealed = check_seal(path, advice)
     try:
-        tree = read_tree(path.read_text(), str(path))
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not text") from None
-    return check_recipe(tree, str(path))
+        raise damaged(path, "it is not text", advice) from None
+    header = re.match(r"# psco run, format (\S+),", text)
+    _check_format(path, header[1] if header else "1", sealed, advice)
+    return check_recipe(read_tree(text, str(path)), str(path))
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Read what a run has noted about software, machine and command.
+
+    Raises
+    ------
+    InputError
+        If there is nothing noted.
+    PscoError
+        If it is damaged.
+    """
+    path = folder / ENVIRONMENT
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r} has no {ENVIRONMENT}")
+    facts, sealed = read_facts(path, _COPY)
+    _check_format(path, str(facts.pop("format", 1)), sealed, _COPY)
+    return facts
 
 
 def save_checkpoint(
-    folder: Path, method: nn.Module, recipe: Recipe, step: int, state: dict[str, Any]
+    folder: Path, method: Method, recipe: Recipe, step: int, state: dict[str, Any]
 ) -> None:
     """Write ``resume.pt``, then ``model.safetensors``; each replaces its predecessor at once.
 
@@ -70,44 +98,94 @@ def save_checkpoint(
     state
         What else the next step depends on: tensors, numbers, strings, lists and dicts.
     """
-    everything = {name: value.detach().cpu() for name, value in method.state_dict().items()}
     with atomic_path(folder / RESUME) as aside:
-        torch.save({**state, "format": FORMAT, "step": step, "method": everything}, aside)
-    model = {n: v.contiguous() for n, v in everything.items() if not n.startswith(TRAINING_ONLY)}
-    about = {"format": str(FORMAT), "step": str(step), "recipe": recipe.hash()}
+        torch.save({**state, "format": FORMAT, "step": step, "method": _tensors(method)}, aside)
+        # The seal is the comment of the archive, which torch and every other reader steps over.
+        with zipfile.ZipFile(aside, "a") as archive:
+            archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
+        seal(aside)
+    save_model(folder, method, recipe, step)
+
+
+def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
+    """Write ``model.safetensors``: all of the method that classification needs."""
+    about = {
+        "format": str(FORMAT),
+        "step": str(step),
+        "recipe": recipe.hash(),
+        "sha256": BLANK,
+    }
     with atomic_path(folder / MODEL) as aside:
+        model = {n: v.contiguous() for n, v in model_weights(method).items()}
         save_file(model, aside, metadata=about)
+        seal(aside)
+
+
+def restore_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
+    """Write ``model.safetensors`` anew if it is not whole or not of this step.
+
+    A run that was killed between the two files of its last checkpoint has such a one.
+    """
+    try:
+        stored = _read_model(folder)[1]
+    except PscoError:
+        stored = None
+    if stored != step:
+        save_model(folder, method, recipe, step)
 
 
 def load_resume(folder: Path) -> dict[str, Any] | None:
-    """Read ``resume.pt``, or give None when the run has not saved one yet."""
+    """Read ``resume.pt``, or give None when the run has not saved one yet.
+
+    Raises
+    ------
+    PscoError
+        If it is damaged or of an unknown format.
+    """
     path = folder / RESUME
     if not path.is_file():
         return None
+    advice = f"{_COPY}, or begin a new run with --init {folder}"
+    sealed = check_seal(path, advice)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise PscoError(f"{path} cannot be read (damaged or cut short?): {reason}") from None
-    if state.get("format") != FORMAT:
-        raise PscoError(f"{path} has format {state.get('format')!r}; this version reads {FORMAT}")
+        version = str(state["format"])
+    except Exception as error:  # without a seal anything may be in there
+        raise damaged(path, _first_line(error), advice) from None
+    _check_format(path, version, sealed, advice)
     return state
 
 
-def load_model(folder: Path, method: nn.Module) -> int:
-    """Load ``model.safetensors`` into a method, and give the steps it was trained for."""
+def load_model(folder: Path, method: Method) -> int:
+    """Load ``model.safetensors`` into a method, and give the steps it was trained for.
+
+    Raises
+    ------
+    InputError
+        If there is none yet, or it is of another architecture.
+    PscoError
+        If it is damaged or of an unknown format.
+    """
+    weights, step = _read_model(folder)
+    load_model_weights(method, weights, folder / MODEL)
+    return step
+
+
+def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
     path = folder / MODEL
     if not path.is_file():
         raise InputError(f"{str(folder)!r} has no {MODEL}: the run has not saved a model yet")
+    advice = f"{_COPY}, or let --resume write it anew"
+    sealed = check_seal(path, advice)
     try:
         with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise PscoError(f"{path} cannot be read (damaged or cut short?): {error}") from None
-    kept = {n: v for n, v in method.state_dict().items() if n.startswith(TRAINING_ONLY)}
-    load_weights(method, {**kept, **weights}, path)
-    return int(about.get("step", 0))
+        step = int(about.get("step", 0))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise damaged(path, _first_line(error), advice) from None
+    _check_format(path, about.get("format", "1"), sealed, advice)
+    return weights, step
 
 
 def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Path) -> None:
@@ -131,3 +209,32 @@ def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Pa
 
 def _shape(tensor: torch.Tensor | None) -> str:
     return "missing" if tensor is None else str(tuple(tensor.shape))
+
+
+def model_weights(method: Method) -> dict[str, torch.Tensor]:
+    """Give the tensors of a method that classification needs."""
+    return {n: v for n, v in _tensors(method).items() if not n.startswith(method.training_only)}
+
+
+def load_model_weights(method: Method, weights: dict[str, torch.Tensor], source: Path) -> None:
+    """Load what `model_weights` gave; what only training needs stays as it is."""
+    kept = {n: v for n, v in method.state_dict().items() if n.startswith(method.training_only)}
+    load_weights(method, {**kept, **weights}, source)
+
+
+def _tensors(method: Method) -> dict[str, torch.Tensor]:
+    return {name: value.detach().cpu() for name, value in method.state_dict().items()}
+
+
+def _check_format(path: Path, version: str, sealed: bool, advice: str) -> None:
+    if version not in READABLE:
+        raise PscoError(
+            f"{path} has format {version} and this psco reads {' and '.join(READABLE)}; install "
+            f"the psco that wrote it"
+        )
+    if not sealed and version != "1":
+        raise damaged(path, "its sha256 is gone", advice)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -18,6 +18,10 @@ class InputError(PscoError, ValueError):
     exit_code = 2
 
 
+class DivergedError(PscoError):
+    """Numbers inside a step of training stopped being finite."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Make the error for a name that is not known, with the nearest known one.
 

@@ -1,17 +1,24 @@
-"""Training curves: averages over a few steps, as rows of a CSV file and of TensorBoard."""
+"""Training curves: averages over a few steps, as rows of a CSV file and of TensorBoard.
+
+The last column of the file, ``check``, has a checksum of the row and of the names of its columns.
+Files of format 1 have no such column.
+"""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
+from psco.data.cache import atomic_path
 from psco.optional import require
+from psco.seal import damaged
 
 Row = Mapping[str, float]
 Logger = Callable[[Row], None]
+_CHECK = "check"
 
 
 class Meter:
@@ -46,19 +53,32 @@ def csv_logger(path: Path, done: int) -> Logger:
         Steps already done, 0 for a new run.
     """
     rows = [row for row in read_metrics(path) if row["step"] <= done]
-    file = path.open("w", newline="")
-    columns: list[str] = []
+    columns = list(rows[0]) if rows else []
+    with atomic_path(path) as aside:
+        aside.write_text("".join([_header(columns), *(_line(row, columns) for row in rows)]))
+    file = path.open("a")
 
     def log(row: Row) -> None:
         if not columns:
             columns.extend(row)
-            csv.writer(file).writerow(columns)
-        csv.writer(file).writerow([f"{row[name]:.6g}" for name in columns])
+            file.write(_header(columns))
+        file.write(_line(row, columns))
         file.flush()
 
-    for row in rows:
-        log(row)
     return log
+
+
+def _header(columns: Sequence[str]) -> str:
+    return ",".join([*columns, _CHECK]) + "\n" if columns else ""
+
+
+def _line(row: Row, columns: Sequence[str]) -> str:
+    values = [f"{row[name]:.6g}" for name in columns]
+    return ",".join([*values, _checksum(columns, values)]) + "\n"
+
+
+def _checksum(columns: Sequence[str], values: Sequence[str]) -> str:
+    return f"crc32:{zlib.crc32(','.join([*columns, *values]).encode()):08x}"
 
 
 def tensorboard_logger(folder: Path) -> Logger:
@@ -77,10 +97,44 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     """Read the rows of ``metrics.csv``; none if there is no such file yet.
 
     A last line that a crash has cut short is left out.
+
+    Raises
+    ------
+    PscoError
+        If a row is not as it was written.
     """
     if not path.is_file():
         return []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    whole = [row for row in rows if None not in row.values() and None not in row]
-    return [{name: float(value) for name, value in row.items()} for row in whole]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    columns = lines[0].rstrip("\r\n").split(",") if lines else []
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        row = _read_line(line.rstrip("\r\n"), columns)
+        if row is not None:
+            rows.append(row)
+        elif not _is_cut(line, columns):
+            raise damaged(path, f"line {number}", "remove that line, or restore the file")
+    return rows
+
+
+def _is_cut(line: str, columns: Sequence[str]) -> bool:
+    """Say whether a line is only the beginning of one, as a crash leaves it."""
+    values = line.split(",")
+    whole = len(_checksum([], []))
+    return not line.endswith("\n") and (len(values) < len(columns) or len(values[-1]) < whole)
+
+
+def _read_line(line: str, columns: Sequence[str]) -> dict[str, float] | None:
+    """Give the numbers of a line, or None if it has not as many or its checksum differs."""
+    values = line.split(",")
+    if len(values) != len(columns):
+        return None
+    if columns[-1] == _CHECK:
+        *values, check = values
+        columns = columns[:-1]
+        if check != _checksum(columns, values):
+            return None
+    try:
+        return dict(zip(columns, map(float, values), strict=True))
+    except ValueError:
+        return None
