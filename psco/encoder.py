@@ -9,11 +9,13 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from psco.build import build_method
 from psco.checkpoint import load_model, read_recipe
 from psco.data.imageset import ImageArray
+from psco.errors import InputError
+from psco.methods import Method
 from psco.recipe import Recipe
 from psco.rules import Heads, Points
 from psco.views import plain_view, resize, to_batch
@@ -41,12 +43,17 @@ class Encoder:
         A trained or fresh method.
     recipe
         Says how images are brought to the network.
+    folder, steps
+        Run folder the network comes from, if any, and the steps it was trained for.
     """
 
-    def __init__(self, method: nn.Module, recipe: Recipe) -> None:
+    def __init__(
+        self, method: Method, recipe: Recipe, folder: Path | None = None, steps: int = 0
+    ) -> None:
         # On CPU, channels_last halves the time of the convolutions.
         self.method = method.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.recipe = recipe
+        self.folder, self.steps = folder, steps
 
     @classmethod
     def untrained(cls, recipe: Recipe, seed: int = 0) -> Encoder:
@@ -59,16 +66,26 @@ class Encoder:
     def heads(self) -> Heads | None:
         """The projector and predictor with their temperature, for rules that train them."""
         temperature = float(self.recipe.method.options.get("temperature", 1.0))
-        return Heads(self.method.projector, self.method.predictor, temperature)
+        image, method = self.recipe.image, self.method
+        shape = (image.channels, image.size, image.size)
+        return Heads(method.projector, method.predictor, temperature, method, shape)
 
     @torch.no_grad()
     def features(self, images: ImageArray) -> Tensor:
-        """Give the backbone's features (n, width) of images (n, H, W, C) uint8."""
-        image, backbone = self.recipe.image, self.method.backbone
-        return _by_batch(
-            lambda part: backbone(plain_view(to_batch(part), image.size, image.mean, image.std)),
-            images,
-        )
+        """Give the backbone's features (n, width) of images (n, H, W, C) uint8.
+
+        Raises
+        ------
+        InputError
+            If the method's features mean nothing without a task.
+        """
+        if not self.method.embeds:
+            name = self.recipe.method.name
+            raise InputError(
+                f"a network of {name!r} has no features before it meets a task; "
+                f"use the rule {self.method.rule!r}"
+            )
+        return _by_batch(lambda part: self.method.backbone(self._view(part)), images)
 
     @torch.no_grad()
     def points(self, images: ImageArray) -> Points:
@@ -77,6 +94,21 @@ class Encoder:
         return Points(
             features, self.method.support_head(features), self.method.query_head(features)
         )
+
+    def pixels(self, images: ImageArray) -> Points:
+        """Give images (n, H, W, C) uint8 as the network takes them, for rules that train it.
+
+        Returns
+        -------
+        Points
+            (n,), whose features are the flattened pixels (n, C·size·size).
+        """
+        pixels = _by_batch(lambda part: self._view(part).flatten(1), images)
+        return Points(pixels, pixels[:, :0], pixels[:, :0])
+
+    def _view(self, images: np.ndarray) -> Tensor:  # (b, H, W, C) -> (b, C, size, size)
+        image = self.recipe.image
+        return plain_view(to_batch(images), image.size, image.mean, image.std)
 
     def embed_query(self, images: ImageArray) -> Tensor:
         """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
@@ -119,8 +151,8 @@ def load(run: str | Path) -> Encoder:
     folder = Path(run)
     recipe = read_recipe(folder)
     method = build_method(recipe)
-    load_model(folder, method)
-    return Encoder(method, recipe)
+    steps = load_model(folder, method)
+    return Encoder(method, recipe, folder, steps)
 
 
 def _by_batch(function: Callable[[np.ndarray], Tensor], images: ImageArray) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from torch import Tensor
 
 from psco.data import ImageSet
 from psco.data.tasks import Tasks, sample_tasks
-from psco.encoder import Embedder, load
+from psco.encoder import Embedder, Encoder, load
 from psco.errors import InputError
 from psco.progress import Bar
-from psco.result import Report
+from psco.result import Report, interval
 from psco.rules import RULES, Heads, Points, Rule
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
@@ -94,11 +93,12 @@ def evaluate_tasks(
     classify = RULES[rule](**settled)
     for tasks in drawn:
         tasks.check(np.empty(0) if images.labels is None else images.labels)
-    points = model.points(images.images)
+    points = points_for(classify, model, images)
     reports = []
     for tasks in drawn:
         predicted = classify_tasks(points, tasks, classify, model.heads, progress)
-        accuracy = 100 * _is_right(predicted).mean(dim=(1, 2)).double()  # (T,)
+        accuracy = 100 * _is_right(predicted).mean(dim=(1, 2)).double().numpy()  # (T,)
+        mean, ci95 = interval(accuracy)
         ways, shots = tasks.setting
         reports.append(
             Report(
@@ -112,13 +112,28 @@ def evaluate_tasks(
                 queries=predicted.shape[2],
                 tasks=len(tasks),
                 seed=tasks.seed,
-                mean=accuracy.mean().item(),
-                ci95=half_width(accuracy),
+                mean=mean,
+                ci95=ci95,
                 left_out=tasks.left_out,
                 per_task=tuple(accuracy.tolist()),
             )
         )
     return reports
+
+
+def points_for(rule: Rule, model: Embedder, images: ImageSet) -> Points:
+    """Embed all images for a rule, once.
+
+    Raises
+    ------
+    InputError
+        If the rule trains a network and the model is none.
+    """
+    if not getattr(rule, "needs_pixels", False):
+        return model.points(images.images)
+    if not isinstance(model, Encoder):
+        raise InputError(f"rule {type(rule).__name__!r} trains a network and needs a run folder")
+    return model.pixels(images.images)
 
 
 def classify_tasks(
@@ -163,13 +178,6 @@ def classify_tasks(
                 right = 100 * _is_right(torch.cat(predicted)).mean().item()
                 bar.update(min(1.0, (begin + several) / len(tasks)), f"mean {right:.2f} %")
     return torch.cat(predicted)
-
-
-def half_width(values: Tensor) -> float:
-    """Give half the width of the 95 % interval of the mean: 1.96 · unbiased deviation / √n."""
-    if len(values) < 2:
-        return math.nan
-    return 1.96 * values.std().item() / math.sqrt(len(values))
 
 
 def _is_right(predicted: Tensor) -> Tensor:  # (T, N, Q) -> (T, N, Q)

@@ -1,4 +1,7 @@
-"""The order in which training sees the images, a pure function of (seed, batch number)."""
+"""The order in which training sees the images, a pure function of (seed, batch number).
+
+`Feed` shuffles the whole set, `EpisodeFeed` draws few-shot tasks from its classes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from psco.data import ImageSet
+from psco.data.tasks import TaskDrawer
 from psco.errors import InputError
+from psco.methods import Episode, Method
 from psco.views import to_batch
 
 Batch = tuple[Tensor, Tensor | None]
@@ -22,7 +27,7 @@ class Feed(Dataset[Batch]):
     """Endless shuffled mini-batches; an epoch is one permutation without its incomplete rest.
 
     ``feed[number]`` is the batch ``number``: images (B, C, H, W) uint8 and, where the data set has
-    them, labels (B,) int64, which are for diagnostics only.
+    them, labels (B,) int64, which are for diagnostics and for supervised methods.
 
     Parameters
     ----------
@@ -49,8 +54,9 @@ class Feed(Dataset[Batch]):
             raise InputError(f"workers must be at least 0, not {workers}")
         if workers is None:
             workers = (os.cpu_count() or 1) if images.decodes else 0
-        self._set, self._size, self._seed, self._workers = images, batch_size, seed, workers
+        self._set, self._seed, self._workers = images, seed, workers
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+        self.batch_size = batch_size
         self.batches_per_epoch = len(images) // batch_size
 
     def indices(self, number: int) -> np.ndarray:
@@ -59,7 +65,8 @@ class Feed(Dataset[Batch]):
         if epoch != self._epoch:
             random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
             self._epoch, self._order = epoch, random.permutation(len(self._set))
-        indices: np.ndarray = self._order[place * self._size : (place + 1) * self._size]
+        size = self.batch_size
+        indices: np.ndarray = self._order[place * size : (place + 1) * size]
         return indices
 
     def __getitem__(self, number: int) -> Batch:
@@ -77,3 +84,47 @@ class Feed(Dataset[Batch]):
             pin_memory=torch.cuda.is_available(),
         )
         return iter(loader)
+
+
+class EpisodeFeed(Feed):
+    """Endless few-shot tasks: the images of a batch are those of T tasks, class by class.
+
+    Their order is that of (T, N, K + Q), the K supports of a class before its Q queries. What an
+    epoch is follows from the number of images alone.
+
+    Parameters
+    ----------
+    images
+        A labelled data set.
+    episode
+        The shape of a batch.
+    seed, workers
+        As of `Feed`.
+
+    Raises
+    ------
+    InputError
+        If there are too few classes with enough images.
+    """
+
+    def __init__(
+        self, images: ImageSet, episode: Episode, seed: int, workers: int | None = None
+    ) -> None:
+        assert images.labels is not None
+        super().__init__(images, episode.images, seed, workers)
+        self._drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
+        self._tasks = episode.tasks
+
+    def indices(self, number: int) -> np.ndarray:
+        """Give the (B,) indices of batch ``number`` (from 0)."""
+        stream = np.random.Philox(key=[self._seed, number])
+        return self._drawer.draw(stream, self._tasks).reshape(-1)
+
+
+def feed_for(
+    method: Method, images: ImageSet, batch_size: int, seed: int, workers: int | None = None
+) -> Feed:
+    """Make the feed that a method trains on: tasks if it asks for them, else shuffled batches."""
+    if method.episode is not None:
+        return EpisodeFeed(images, method.episode, seed, workers)
+    return Feed(images, batch_size, seed, workers)

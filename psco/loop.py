@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
-from psco.checkpoint import RESUME, load_weights, save_checkpoint
-from psco.errors import PscoError
+from psco.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
+from psco.errors import DivergedError, PscoError
 from psco.feed import Batch, Feed
+from psco.methods import Method
 from psco.metrics import Logger, Meter
 from psco.progress import Bar
 from psco.recipe import Recipe
-from psco.schedule import schedule_for
+from psco.schedule import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
 
 
@@ -30,7 +31,7 @@ class Loop:
     Parameters
     ----------
     method
-        Has ``loss(view_a, view_b, labels, update) -> dict`` with the key ``total``.
+        What is trained.
     views, feed
         Where the two views of a batch come from.
     recipe
@@ -40,7 +41,7 @@ class Loop:
     """
 
     def __init__(
-        self, method: nn.Module, views: TwoViews, feed: Feed, recipe: Recipe, folder: Path
+        self, method: Method, views: TwoViews, feed: Feed, recipe: Recipe, folder: Path
     ) -> None:
         train = recipe.train
         self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
@@ -48,12 +49,7 @@ class Loop:
         self.fabric = Fabric(devices=1, precision=train.precision)
         # On CPU, channels_last halves the time of the convolutions.
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimizer = torch.optim.SGD(
-            [p for p in method.parameters() if p.requires_grad],
-            lr=self.schedule.peak,
-            momentum=train.sgd_momentum,
-            weight_decay=train.weight_decay,
-        )
+        optimizer = build_optimizer(method, train, self.schedule.peak)
         self.method, self.optimizer = self.fabric.setup(method, optimizer)
         self.method.mark_forward_method("loss")
         self.step = 0
@@ -78,6 +74,7 @@ class Loop:
         load_weights(self.method.module, state["method"], self.folder / RESUME)
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = self._saved_step = state["step"]
+        restore_model(self.folder, self.method.module, self.recipe, self.step)
         self._seconds_before = state["seconds"]
 
     def save(self, extra: dict[str, Any]) -> None:
@@ -117,11 +114,14 @@ class Loop:
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
         while self.done < 1 and not stop():
-            meter.add(self._take_step(batches))
+            try:
+                meter.add(self._take_step(batches))
+            except DivergedError as error:
+                raise PscoError(f"step {self.step}: {error}; {self._last_saved()}") from None
             if self.step % train.log_steps == 0 or self.done >= 1:
                 self._require_finite()
                 now = time.monotonic()
-                images = (self.step - marked_step) * train.batch_size * train.accumulate
+                images = (self.step - marked_step) * self.feed.batch_size * train.accumulate
                 row = self._row(meter.read(), images / (now - mark))
                 mark, marked_step = now, self.step
                 for log in loggers:
@@ -151,7 +151,11 @@ class Loop:
 
     def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
         generator = step_generator(self.recipe.train.seed, number)
-        views = self.views(images, generator)
+        if self.method.views == 2:
+            views = self.views(images, generator)
+        else:
+            view = self.views.view_a(images, generator)
+            views = view, view
         # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         return views
@@ -172,12 +176,12 @@ class Loop:
         if bad < 0:
             return
         rate = self.schedule.learning_rate(bad, self.done)
-        saved = (
-            "no checkpoint was saved before it"
-            if self._saved_step is None
-            else f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"
-        )
         raise PscoError(
-            f"the loss is not finite at step {bad} with learning rate {rate:.3g}; {saved}; "
-            f"try a lower train.learning_rate or more train.warmup_steps"
+            f"the loss is not finite at step {bad} with learning rate {rate:.3g}; "
+            f"{self._last_saved()}; try a lower train.learning_rate or more train.warmup_steps"
         )
+
+    def _last_saved(self) -> str:
+        if self._saved_step is None:
+            return "no checkpoint was saved before it"
+        return f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"

@@ -1,7 +1,9 @@
 """Recipes: everything that decides a training run, as one checked tree of settings.
 
-Three levels, the later one winning: the defaults in this file and in the constructors of methods,
-backbones and view parts; the recipe's YAML file; ``--set a.b=c`` and the flags of the command line.
+Levels, the later one winning: the defaults in this file and in the constructors of methods,
+backbones and view parts; the recipe's YAML file; where another method than the recipe's is chosen,
+what that method changes in every recipe (``recipes/methods``); ``--set a.b=c`` and the flags of the
+command line.
 """
 
 from __future__ import annotations
@@ -90,7 +92,12 @@ class TrainSettings(Section):
     minutes: float | None = Field(None, gt=0)
     batch_size: int = Field(256, ge=2)
     accumulate: int = Field(1, ge=1)
-    learning_rate: float = Field(0.03, gt=0, description="for 256 images a step; scaled linearly")
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = Field(
+        0.03, gt=0, description="of SGD for 256 images a step, scaled linearly; of Adam as it is"
+    )
+    decay: Literal["cosine", "halving", "constant"] = "cosine"
+    halving_steps: int = Field(2000, ge=1)
     warmup_steps: int = Field(0, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)
@@ -128,6 +135,7 @@ class Recipe(Section):
     image: ImageSettings = ImageSettings()
     views: ViewSettings = ViewSettings()
     backbone: Named = Field(Named(name="conv4"), validate_default=True)
+    init: str | None = Field(None, description="initial weights of the backbone: file, run folder")
     heads: HeadSettings = HeadSettings()
     method: Named = Field(Named(name="psco"), validate_default=True)
     train: TrainSettings
@@ -180,6 +188,8 @@ def load_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = ()) -> R
     """
     source = "given" if isinstance(recipe, Recipe) else str(recipe)
     tree = recipe.model_dump() if isinstance(recipe, Recipe) else _read(source)
+    overrides = list(overrides)
+    _adopt_method(tree, overrides)
     for override in overrides:
         _apply(tree, override)
     return check_recipe(tree, source)
@@ -191,6 +201,7 @@ def shortcuts(
     steps: int | None = None,
     minutes: float | None = None,
     seed: int | None = None,
+    init: str | Path | None = None,
 ) -> list[str]:
     """Write the settings that have a flag of their own as overrides; None sets nothing."""
     given = {
@@ -199,6 +210,7 @@ def shortcuts(
         "train.steps": steps,
         "train.minutes": minutes,
         "train.seed": seed,
+        "init": None if init is None else json.dumps(str(init)),  # a path may look like YAML
     }
     return [f"{name}={value}" for name, value in given.items() if value is not None]
 
@@ -232,6 +244,23 @@ def read_tree(text: str, source: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise InputError(f"{source} must be a mapping of settings")
     return tree
+
+
+def _adopt_method(tree: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Let the method that the recipe or an override names change what it has to."""
+    own = tree.get("method") or {"name": "psco"}
+    chosen: dict[str, Any] = {"method": own}
+    for override in overrides:
+        if override.startswith(("method=", "method.name=")):
+            chosen["method"] = dict(own) if isinstance(own, dict) else {}
+            _apply(chosen, override)
+    before, name = (m.get("name") if isinstance(m, dict) else None for m in (own, chosen["method"]))
+    changes = _folder() / "methods" / f"{name}.yaml"
+    if not changes.is_file():
+        return
+    for section, settings in read_tree(changes.read_text(), f"method {name!r}").items():
+        there = tree.get(section) or {}
+        tree[section] = {**settings, **there} if name == before else {**there, **settings}
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

@@ -30,13 +30,19 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._factories: dict[str, Callable[..., T]] = {}
+        self._defaults: dict[str, dict[str, Any]] = {}
 
-    def register(self, name: str, factory: Callable[..., T]) -> Callable[..., T]:
-        """Add an entry; a name that is taken is an error."""
+    def register(self, name: str, factory: Callable[..., T], **defaults: Any) -> None:
+        """Add an entry, perhaps with other defaults than its signature has.
+
+        Raises
+        ------
+        InputError
+            If the name is taken.
+        """
         if name in self._factories:
             raise InputError(f"{self.kind} {name!r} is already registered")
-        self._factories[name] = factory
-        return factory
+        self._factories[name], self._defaults[name] = factory, defaults
 
     def __getitem__(self, name: str) -> Callable[..., T]:
         try:
@@ -59,6 +65,7 @@ class Registry(Generic[T]):
             For an unknown option (with the nearest valid one) or a value of the wrong type.
         """
         model = _options_model(self[name])
+        given = {**self._defaults.get(name, {}), **given}
         for key in given:
             if key not in model.model_fields:
                 raise unknown_name(f"option of {self.kind} {name!r}", key, model.model_fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +90,14 @@ class Report:
         lines = [cells.keys(), ["---"] * len(cells), cells.values()]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
+    def first(self, number: int) -> Report:
+        """Give the report of the first tasks alone, or of all if there are not as many."""
+        if number >= self.tasks:
+            return self
+        values = np.array(self.per_task[:number])
+        mean, ci95 = interval(values)
+        return replace(self, tasks=number, mean=mean, ci95=ci95, per_task=self.per_task[:number])
+
     def compare(self, other: Report) -> Difference:
         """Give the advantage over another report on the same tasks, with its paired interval.
 
@@ -103,6 +111,13 @@ class Report:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise InputError(f"only the same tasks compare: {name} is {mine!r} and {theirs!r}")
-        gains = np.array(self.per_task) - np.array(other.per_task)
-        spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.nan
-        return Difference(float(gains.mean()), 1.96 * spread / math.sqrt(len(gains)))
+        return Difference(*interval(np.array(self.per_task) - np.array(other.per_task)))
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Give the mean of (n,) values and half the width of its 95 % interval.
+
+    That is 1.96 · unbiased deviation / √n, and not a number for a single value.
+    """
+    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return float(values.mean()), 1.96 * spread / math.sqrt(len(values))

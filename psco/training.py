@@ -17,17 +17,28 @@ import numpy as np
 import torch
 
 from psco.build import build_method, build_views
-from psco.checkpoint import CONFIG, METRICS, load_resume, read_recipe, start_folder
+from psco.calibration import calibrate_finished
+from psco.checkpoint import (
+    CONFIG,
+    METRICS,
+    load_resume,
+    read_recipe,
+    save_checkpoint,
+    start_folder,
+)
 from psco.data import ImageSet, load_dataset
 from psco.data.bad import MAX_BAD
 from psco.data.cache import remove_leftovers
 from psco.errors import InputError
-from psco.feed import Feed
+from psco.feed import feed_for
 from psco.loop import Loop
+from psco.methods import Method
 from psco.metrics import Logger, csv_logger, read_metrics, tensorboard_logger
+from psco.networks.pretrained import weights_file
 from psco.progress import Bar
 from psco.recipe import Recipe, default_recipe, load_recipe, shortcuts
 from psco.runtime import environment, keep_freed_memory
+from psco.seal import hash_file
 from psco.views import TwoViews
 from psco.views.pair import AnyView
 
@@ -71,6 +82,7 @@ def pretrain(
     steps: int | None = None,
     minutes: float | None = None,
     seed: int | None = None,
+    init: str | Path | None = None,
     overrides: Sequence[str] = (),
     views: tuple[AnyView, AnyView] | None = None,
     resume: bool = False,
@@ -79,6 +91,7 @@ def pretrain(
     checkpoint_steps: int | None = None,
     loggers: Sequence[Logger] = (),
     tensorboard: bool = False,
+    title: str = "pretrain",
     progress: bool = True,
 ) -> Run:
     """Train a method on unlabelled images.
@@ -87,8 +100,8 @@ def pretrain(
     ----------
     data
         Anything that `load_dataset` takes: the name of a data set, a folder, an array, ... Labels,
-        where there are any, reach nothing but the purity diagnostic, and that only if the recipe
-        asks for it.
+        where there are any, reach supervised methods and, if the recipe asks for it, the purity
+        diagnostic, and nothing else.
     out
         Run folder to make; see ``psco.checkpoint`` for what it holds.
     root
@@ -100,6 +113,9 @@ def pretrain(
     method, epochs, steps, minutes, seed
         Settings that win over the recipe: the method's name with its default options, the length
         of the run (one of the three), the seed.
+    init
+        Initial weights of the backbone: a .safetensors, .pth or .pt file (torchvision, timm, ...)
+        or a run folder. A resumed run does not need it again.
     overrides
         Any other settings that win over the recipe, as ``"method.shots=5"``.
     views
@@ -115,8 +131,8 @@ def pretrain(
         Called with every row of the training curves.
     tensorboard
         Also write TensorBoard events into the run folder (extra ``tensorboard``).
-    progress
-        Show a progress bar on stderr.
+    title, progress
+        Name of the progress bar on stderr, and whether to show one.
 
     Raises
     ------
@@ -126,7 +142,7 @@ def pretrain(
         If the loss stops being finite; the last good checkpoint stays.
     """
     folder = Path(out)
-    changes = [*overrides, *shortcuts(method, epochs, steps, minutes, seed)]
+    changes = [*shortcuts(method, epochs, steps, minutes, seed, init), *overrides]
     due = _clock(checkpoint_minutes, checkpoint_steps)
     settled = _settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
@@ -139,35 +155,54 @@ def pretrain(
         max_bad=max_bad,
         progress=progress,
     )
-    if not train.purity:
-        images = images.unlabelled()
-    elif images.labels is None:
-        raise InputError(
-            f"train.purity needs labels, and {images.name!r} has none; --set train.purity=false"
-        )
-
     keep_freed_memory()
-    feed = Feed(images, train.batch_size, train.seed, workers)
     torch.manual_seed(train.seed)
-    pair = build_views(settled) if views is None else TwoViews(*views)
-    loop = Loop(build_method(settled), pair, feed, settled, folder)
-    facts = {"data": fingerprint(images)}
     state = load_resume(folder) if resume else None
+    learner = build_method(settled, init=state is None)
+    images = _labels_for(learner, images, settled)
+    if learner.kind == "floor":  # nothing to learn: the run is over before it has begun
+        start_folder(folder, settled, environment())
+        save_checkpoint(folder, learner, settled, 0, {})
+        return Run(folder, settled, 0, finished=True)
+
+    learner.start(len(images.classes))
+    feed = feed_for(learner, images, train.batch_size, train.seed, workers)
+    pair = build_views(settled) if views is None else TwoViews(*views)
+    loop = Loop(learner, pair, feed, settled, folder)
+    facts = {"data": fingerprint(images)}
     if state is not None:
         if state["data"] != facts["data"]:
             raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
         loop.restore(state)
         remove_leftovers(folder)
     elif not (folder / CONFIG).exists():
-        start_folder(folder, settled, environment())
+        start_folder(folder, settled, {**environment(), **_about_weights(settled)})
 
     sinks = [csv_logger(folder / METRICS, loop.step), *loggers]
     if tensorboard:
         sinks.append(tensorboard_logger(folder / "tensorboard"))
-    with Bar("pretrain", progress) as bar, _stop_on_interrupt() as stop:
+    with Bar(title, progress) as bar, _stop_on_interrupt() as stop:
         loop.run(sinks, bar, lambda: loop.save(facts), due, stop)
         loop.save(facts)
-    return Run(folder, settled, loop.step, finished=loop.done >= 1)
+    finished = loop.done >= 1
+    if finished:
+        calibrate_finished(folder, images, pair.view_a)
+    return Run(folder, settled, loop.step, finished)
+
+
+def _labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
+    """Leave the labels to those who may see them: supervised methods and the purity diagnostic."""
+    name = recipe.method.name
+    if method.kind == "supervised" and images.labels is None:
+        raise InputError(
+            f"method {name!r} learns from labels, and {images.name!r} has none; "
+            f"`psco methods` lists those that need none"
+        )
+    if recipe.train.purity and images.labels is None:
+        raise InputError(
+            f"train.purity needs labels, and {images.name!r} has none; --set train.purity=false"
+        )
+    return images if method.kind == "supervised" or recipe.train.purity else images.unlabelled()
 
 
 def fingerprint(images: ImageSet) -> str:
@@ -199,6 +234,11 @@ def _settle_recipe(
             f"cannot resume {str(folder)!r} with other settings: {_first_difference(stored, asked)}"
         )
     return asked
+
+
+def _about_weights(recipe: Recipe) -> dict[str, str]:
+    """Identify the initial weights, as their file may change or go."""
+    return {} if recipe.init is None else {"init_sha256": hash_file(weights_file(recipe.init))}
 
 
 def _first_difference(stored: Recipe, asked: Recipe) -> str:

@@ -22,6 +22,9 @@ def pretrain(
     steps: Annotated[int | None, typer.Option(help="Length in steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Length in minutes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Initial weights: a file or a run folder.")
+    ] = None,
     precision: Annotated[
         str | None,
         typer.Option(help="Number format: 32-true, bf16-mixed, 16-mixed, ..."),
@@ -61,8 +64,8 @@ def pretrain(
     if print_config:
         from psco.recipe import default_recipe, load_recipe, shortcuts
 
-        flags = shortcuts(method, epochs, steps, minutes, seed)
-        text = load_recipe(recipe or default_recipe(data), [*changes, *flags]).to_yaml()
+        flags = shortcuts(method, epochs, steps, minutes, seed, init)
+        text = load_recipe(recipe or default_recipe(data), [*flags, *changes]).to_yaml()
         typer.echo(text, nl=False)
         return
     if out is None:
@@ -79,6 +82,7 @@ def pretrain(
         steps=steps,
         minutes=minutes,
         seed=seed,
+        init=init,
         overrides=changes,
         root=root,
         max_bad=read_share(max_bad, "--max-bad"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -44,6 +44,10 @@ class Tasks:
     def setting(self) -> tuple[int, int]:
         """Ways and shots."""
         return int(self.support.shape[1]), int(self.support.shape[2])
+
+    def first(self, number: int) -> Tasks:
+        """Give the first tasks, or all if there are not as many."""
+        return replace(self, support=self.support[:number], query=self.query[:number])
 
     def check(self, labels: np.ndarray) -> None:
         """Raise InputError unless every task fits these labels (n,): one class a row."""
@@ -111,30 +115,56 @@ def sample_tasks(
     for name, value in {"ways": ways, "shots": shots, "queries": queries, "tasks": tasks}.items():
         if value < 1:
             raise InputError(f"{name} must be at least 1, not {value}")
-    order = np.argsort(labels, kind="stable")
-    _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
-    enough = counts >= shots + queries
-    starts, counts = starts[enough], counts[enough]
-    if len(counts) < ways:
-        raise InputError(
-            f"{ways}-way {shots}-shot tasks with {queries} queries need {ways} classes of at least "
-            f"{shots + queries} images; {len(counts)} of {len(enough)} classes have as many"
-        )
+    drawer = TaskDrawer(labels, ways, shots, queries)
+    images = drawer.draw(np.random.Philox(key=seed), tasks)
+    return Tasks(images[..., :shots], images[..., shots:], drawer.left_out, seed)
 
-    per_task = len(counts) + ways * int(counts.max())
-    stream = np.random.Philox(key=seed)
-    picked = []
-    for begin in range(0, tasks, step := max(1, _CHUNK // per_task)):
-        number = min(step, tasks - begin)
-        random = stream.random_raw(number * per_task).reshape(number, per_task)
-        classes = _smallest(random[:, : len(counts)], ways)  # (t, N)
-        keys = random[:, len(counts) :].reshape(number, ways, -1)  # (t, N, most images)
-        absent = np.arange(keys.shape[2]) >= counts[classes][..., None]
-        keys[absent] = np.iinfo(np.uint64).max
-        members = _smallest(keys, shots + queries)  # (t, N, K + Q)
-        picked.append(order[starts[classes][..., None] + members])
-    images = np.concatenate(picked)
-    return Tasks(images[..., :shots], images[..., shots:], int((~enough).sum()), seed)
+
+class TaskDrawer:
+    """The classes that can be drawn, found once for any number of draws.
+
+    Parameters
+    ----------
+    labels
+        (n,) class of each image.
+    ways, shots, queries
+        N, K and Q.
+
+    Raises
+    ------
+    InputError
+        If the images cannot fill such a task.
+    """
+
+    def __init__(self, labels: np.ndarray, ways: int, shots: int, queries: int) -> None:
+        self._order = np.argsort(labels, kind="stable")
+        _, starts, counts = np.unique(labels[self._order], return_index=True, return_counts=True)
+        enough = counts >= shots + queries
+        self._starts, self._counts = starts[enough], counts[enough]
+        if len(self._counts) < ways:
+            raise InputError(
+                f"{ways}-way {shots}-shot tasks with {queries} queries need {ways} classes of at "
+                f"least {shots + queries} images; {len(self._counts)} of {len(enough)} classes "
+                f"have as many"
+            )
+        self._ways, self._images = ways, shots + queries
+        self.left_out = int((~enough).sum())
+
+    def draw(self, stream: np.random.Philox, tasks: int) -> np.ndarray:
+        """Give the (T, N, K + Q) indices of the next tasks of a stream of random numbers."""
+        counts, ways = self._counts, self._ways
+        per_task = len(counts) + ways * int(counts.max())
+        picked = []
+        for begin in range(0, tasks, step := max(1, _CHUNK // per_task)):
+            number = min(step, tasks - begin)
+            random = stream.random_raw(number * per_task).reshape(number, per_task)
+            classes = _smallest(random[:, : len(counts)], ways)  # (t, N)
+            keys = random[:, len(counts) :].reshape(number, ways, -1)  # (t, N, most images)
+            absent = np.arange(keys.shape[2]) >= counts[classes][..., None]
+            keys[absent] = np.iinfo(np.uint64).max
+            members = _smallest(keys, self._images)  # (t, N, K + Q)
+            picked.append(self._order[self._starts[classes][..., None] + members])
+        return np.concatenate(picked)
 
 
 def _smallest(keys: np.ndarray, number: int) -> np.ndarray:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.methods.method import Method, output_dim, require
 from psco.momentum import Buffers, MomentumQueue, MomentumTwin
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
@@ -54,7 +55,7 @@ def contrastive_loss(q: Tensor, k: Tensor, positives: Tensor, temperature: float
             f"positives must be ({len(q)}, {len(k)}) for {len(q)} queries and {len(k)} keys, "
             f"not {tuple(positives.shape)}"
         )
-    _require(temperature > 0, f"temperature must be > 0, not {temperature}")
+    require(temperature > 0, f"temperature must be > 0, not {temperature}")
     empty = (positives.sum(dim=1) == 0).nonzero()
     if len(empty):
         raise InputError(f"query {int(empty[0])} has no positive key: every row of A needs a one")
@@ -94,8 +95,8 @@ def sinkhorn(
         (N, M) transport plan, non-negative: every row sums to 1/N, every column approaches 1/M.
         float64 for float64 input, else float32, as half precision cannot hold 1/(NM).
     """
-    _require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
-    _require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
+    require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
+    require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     N, M = similarity.shape
     sim = similarity if similarity.dtype == torch.float64 else similarity.float()
     if bound is None:
@@ -151,7 +152,7 @@ def select_shots(
         (N, k) int64 indices into the queue, the most likely first.
     """
     M = plan.shape[1]
-    _require(1 <= k <= M, f"shots must be between 1 and the queue size {M}, not {k}")
+    require(1 <= k <= M, f"shots must be between 1 and the queue size {M}, not {k}")
     scores = plan
     if sample:  # the k largest of log p + Gumbel noise are k draws without replacement
         noise = torch.empty_like(plan).exponential_(generator=generator)
@@ -190,7 +191,7 @@ def byol_loss(q: Tensor, z: Tensor) -> Tensor:
     return 4 - 4 * (q * z).sum(dim=1).mean()
 
 
-class PsCo(nn.Module):
+class PsCo(Method):
     """Pseudo-supervised contrast: Algorithm 1 with its networks and its queue.
 
     Parameters
@@ -225,6 +226,11 @@ class PsCo(nn.Module):
         d; None reads it off the last layer of the projector.
     """
 
+    title, kind = "PsCo", "unsupervised"
+    rule, transfer_rule = "prototype", "adapt"
+    paper = "Jang, Lee and Shin, ICLR 2023"
+    summary = "contrasts queries with pseudo-labelled shots from a queue of past embeddings"
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -246,23 +252,21 @@ class PsCo(nn.Module):
         ema_buffers: Buffers = "copy",
         dim: int | None = None,
     ) -> None:
-        super().__init__()
-        _require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
+        super().__init__(backbone, projector, predictor)
+        require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
         allowed = f"between 1 and queue_size = {queue_size}"
-        _require(1 <= shots <= queue_size, f"shots must be {allowed}, not {shots}")
+        require(1 <= shots <= queue_size, f"shots must be {allowed}, not {shots}")
         for name in ("temperature", "moco_temperature", "sinkhorn_epsilon", "sinkhorn_iterations"):
-            _require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
+            require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
         known = auxiliary in ("moco", "byol", "none", None)
-        _require(known, f"auxiliary must be 'moco', 'byol' or 'none', not {auxiliary!r}")
+        require(known, f"auxiliary must be 'moco', 'byol' or 'none', not {auxiliary!r}")
         collapses = auxiliary == "byol" and predictor is None
-        _require(not collapses, "auxiliary 'byol' collapses without a predictor: give one")
-        self.backbone, self.projector = backbone, projector
-        self.predictor = nn.Identity() if predictor is None else predictor
+        require(not collapses, "auxiliary 'byol' collapses without a predictor: give one")
         self.momentum_network = momentum_network
         if momentum_network:
             self.momentum_backbone = MomentumTwin(backbone, ema_buffers)
             self.momentum_projector = MomentumTwin(projector, ema_buffers)
-        self.queue = MomentumQueue(queue_size, dim or _output_width(projector))
+        self.queue = MomentumQueue(queue_size, dim or output_dim(projector))
         self.shots, self.momentum = shots, momentum
         self.temperature, self.moco_temperature = temperature, moco_temperature
         self.sinkhorn_epsilon, self.sinkhorn_iterations = sinkhorn_epsilon, sinkhorn_iterations
@@ -345,14 +349,6 @@ class PsCo(nn.Module):
 
     # ---------------------------------------------------------------------- Section 3.3: meta-test
 
-    def embed_query(self, x: Tensor) -> Tensor:
-        """Give Normalize(h∘g∘f(x)) for images (B, C, H, W): (B, d)."""
-        return self.query_head(self.backbone(x))
-
-    def embed_support(self, x: Tensor) -> Tensor:
-        """Give Normalize(g∘f(x)) for images (B, C, H, W): (B, d)."""
-        return self.support_head(self.backbone(x))
-
     def query_head(self, features: Tensor) -> Tensor:
         """Give Normalize(h∘g) of features of the backbone (B, width): (B, d)."""
         return F.normalize(self.predictor(self.projector(features)), dim=1)
@@ -381,16 +377,3 @@ def prototypes(support: Tensor, labels: Tensor, ways: int) -> Tensor:
     """
     members = F.one_hot(labels, ways).to(support.dtype)  # (..., S, ways)
     return F.normalize(members.transpose(-1, -2) @ support, dim=-1)
-
-
-def _output_width(projector: nn.Module) -> int:
-    for layer in reversed(list(projector.modules())):
-        for name in ("out_features", "num_features"):
-            if isinstance(width := getattr(layer, name, None), int):
-                return width
-    raise InputError(f"the width of the projector {type(projector).__name__} is unknown: give dim")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InputError(message)

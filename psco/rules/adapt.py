@@ -69,30 +69,58 @@ def adapt_one_by_one(
     x: Tensor, labels: Tensor, xq: Tensor, heads: Heads, steps: int
 ) -> tuple[Tensor, Tensor]:
     """Adapt copies of any heads; for parameters and result see `adapt_together`."""
+    supports, queries = [], []
+    for own, classes, asked in zip(x, labels, xq, strict=True):
+        adapted = adapt_heads(own, classes, heads, steps)
+        supports.append(project(own, adapted).support)
+        queries.append(project(asked, adapted).query)
+    return torch.stack(supports), torch.stack(queries)
+
+
+def adapt_heads(features: Tensor, labels: Tensor, heads: Heads, steps: int) -> Heads:
+    """Train copies of heads on the supports of one task.
+
+    Parameters
+    ----------
+    features, labels
+        (S, width) features of the supports and (S,) their classes; S > 1.
+    heads
+        Left as they are.
+    steps
+        Steps of SGD on all supports.
+
+    Raises
+    ------
+    InputError
+        If there is a single support, or the heads have no parameters.
+    """
+    if len(labels) < 2:
+        raise InputError("adapting needs two supports at least, for BatchNorm's sake; there is 1")
     # The caller may have turned gradients off, for good in the case of inference mode.
     with torch.inference_mode(False), torch.enable_grad():
-        tasks = zip(x.clone(), labels.clone(), xq.clone(), strict=True)
-        s, q = zip(*[_adapt_one(*task, heads, steps) for task in tasks], strict=True)
-    return torch.stack(s), torch.stack(q)
+        x = features.clone()
+        g, h = (copy.deepcopy(head).train() for head in (heads.projector, heads.predictor))
+        weights = [p.requires_grad_() for module in (g, h) for p in module.parameters()]
+        if not weights:
+            raise InputError("rule 'adapt' finds nothing to train: the heads have no parameters")
+        velocities = [torch.zeros_like(weight) for weight in weights]
+        same = labels[:, None] == labels  # (S, S), the paper's A'
+        for _ in range(steps):
+            z = g(x)  # (S, d)
+            q, k = F.normalize(h(z), dim=1), F.normalize(z, dim=1)
+            loss = contrastive_loss(q, k, same, heads.temperature)
+            gradients = torch.autograd.grad(loss, weights)
+            # SGD in three lines: torch.optim takes longer to import than all steps together.
+            with torch.no_grad():
+                for weight, velocity, gradient in zip(weights, velocities, gradients, strict=True):
+                    velocity.mul_(MOMENTUM).add_(gradient).add_(weight, alpha=WEIGHT_DECAY)
+                    weight.sub_(velocity, alpha=LEARNING_RATE)
+    return Heads(g.eval(), h.eval(), heads.temperature)
 
 
-def _adapt_one(
-    x: Tensor, labels: Tensor, xq: Tensor, heads: Heads, steps: int
-) -> tuple[Tensor, Tensor]:
-    g, h = copy.deepcopy(heads.projector).train(), copy.deepcopy(heads.predictor).train()
-    parameters = [p.requires_grad_() for module in (g, h) for p in module.parameters()]
-    if not parameters:
-        raise InputError("rule 'adapt' finds nothing to train: the heads have no parameters")
-    optimiser = torch.optim.SGD(
-        parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
-    )
-    same = labels[:, None] == labels  # (S, S), the paper's A'
-    for _ in range(steps):
-        z = g(x)  # (S, d)
-        q, k = F.normalize(h(z), dim=1), F.normalize(z, dim=1)
-        optimiser.zero_grad()
-        contrastive_loss(q, k, same, heads.temperature).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    with torch.no_grad():
-        g, h = g.eval(), h.eval()
-        return F.normalize(g(x), dim=1), F.normalize(h(g(xq)), dim=1)
+@torch.no_grad()
+def project(features: Tensor, heads: Heads) -> Points:
+    """Send features (n, width) through heads: points (n,)."""
+    z = heads.projector(features)
+    query = F.normalize(heads.predictor(z), dim=1)
+    return Points(features, F.normalize(z, dim=1), query)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from psco.methods.protonets import squared_distances
 from psco.methods.psco import prototypes
 from psco.rules.rule import Heads, Points
 
@@ -48,3 +49,23 @@ class ClassMean:
         """Give cosines (T, Q, N)."""
         c = prototypes(F.normalize(support.features, dim=-1), labels, ways)  # (T, N, width)
         return F.normalize(query.features, dim=-1) @ c.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The rule of ProtoNets: the nearest mean of the backbone's features, as they are."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give squared distances (T, Q, N), negated."""
+        members = F.one_hot(labels, ways).to(support.features.dtype)  # (T, S, N)
+        means = members.mT @ support.features / members.sum(dim=1)[..., None]  # (T, N, width)
+        return -squared_distances(query.features, means)

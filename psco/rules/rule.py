@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from torch import Tensor, nn
+
+from psco.methods import Method
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,26 @@ class Heads:
         g and h; the predictor may be `torch.nn.Identity`.
     temperature
         τ_PsCo.
+    network, image_shape
+        The whole method and (C, H, W) of its images, for rules that train more than heads.
     """
 
     projector: nn.Module
     predictor: nn.Module
     temperature: float = 1.0
+    network: Method | None = None
+    image_shape: tuple[int, int, int] = (0, 0, 0)
 
 
 class Rule(Protocol):
     """Scores the queries of many tasks at once.
 
-    A rule is a frozen dataclass; its fields with defaults are its options. ``transductive`` says
-    whether the scores of a query depend on the other queries of its task.
+    A rule is a frozen dataclass; its fields with defaults are its options.
     """
 
-    transductive: ClassVar[bool]
+    @property
+    def transductive(self) -> bool:
+        """Whether the scores of a query depend on the other queries of its task."""
 
     def __call__(
         self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None

@@ -1,0 +1,68 @@
+"""BYOL: predict the momentum network's view of an image, without negatives (Grill et al., 2020)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from psco.methods.method import Method, require
+from psco.methods.psco import byol_loss
+from psco.momentum import MomentumTwin
+
+
+class BYOL(Method):
+    """An online network with a predictor follows its own moving average.
+
+    Parameters
+    ----------
+    backbone, projector, predictor
+        f, g and h; without h the network collapses to a constant.
+    momentum
+        m.
+    symmetric
+        Whether each view predicts the other; False for one direction only, as in the code that
+        the PsCo paper's authors released.
+    """
+
+    title = "BYOL"
+    paper = "Grill et al., NeurIPS 2020"
+    summary = "predicts a momentum network's embedding of the other view; no negatives"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        predictor: nn.Module | None,
+        momentum: float = 0.99,
+        symmetric: bool = True,
+    ) -> None:
+        super().__init__(backbone, projector, predictor)
+        require(predictor is not None, "byol collapses without a predictor: heads.predictor=true")
+        require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
+        self.momentum_backbone = MomentumTwin(backbone)
+        self.momentum_projector = MomentumTwin(projector)
+        self.momentum, self.symmetric = momentum, symmetric
+
+    def loss(
+        self,
+        view_a: Tensor,
+        view_b: Tensor,
+        labels: Tensor | None = None,  # noqa: ARG002
+        update: bool = True,
+    ) -> dict[str, Tensor]:
+        """Pull the predictions from each view to the momentum network's embedding of the other."""
+        if update and self.training:
+            self.momentum_backbone.update(self.backbone, self.momentum)
+            self.momentum_projector.update(self.projector, self.momentum)
+        total = byol_loss(self._predict(view_a), self._target(view_b))
+        if self.symmetric:
+            total = (total + byol_loss(self._predict(view_b), self._target(view_a))) / 2
+        return {"total": total}
+
+    def _predict(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, d)
+        return F.normalize(self.predictor(self.projector(self.backbone(x))), dim=1)
+
+    @torch.no_grad()
+    def _target(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, d)
+        return F.normalize(self.momentum_projector(self.momentum_backbone(x)), dim=1)
