@@ -16,16 +16,14 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from psco.methods.psco import prototypes
-from psco.networks import predictor, projector
-from psco.rules import RULES, Heads, Points
-from psco.rules.adapt import adapt_one_by_one
+from psco.bench.rules import adapt_loop, first, make_heads, make_tasks
+from psco.rules import RULES
 
-Task = tuple[Points, Tensor, Points, int]  # supports, their labels, queries, ways
 LOOP = "adapt, one by one"
+# Rules that train whole networks need pictures.
+NAMES = [name for name in RULES if not getattr(RULES[name](), "needs_pixels", False)]
 
 
 def main() -> None:
@@ -40,19 +38,21 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--out", type=int, default=128)
     parser.add_argument("--threads", type=int, help="of torch; by default its own choice")
-    parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
+    parser.add_argument("--rules", nargs="+", choices=NAMES, default=NAMES)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
 
     heads = make_heads(options.width, options.hidden, options.out)
-    task, truth = make_tasks(options, heads)
+    task, truth = make_tasks(
+        heads, options.tasks, options.ways, options.shots, options.queries, options.width
+    )
     few = first(task, options.loop_tasks)
     runs: dict[str, tuple[Callable[[], Tensor], int]] = {
         name: (partial(RULES[name](), *task, heads), options.tasks) for name in options.rules
     }
     if "adapt" in runs:
-        runs[LOOP] = (partial(loop, few, heads), len(few[1]))
+        runs[LOOP] = (partial(adapt_loop, few, heads), len(few[1]))
 
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     scores = {name: run() for name, (run, _) in runs.items()}  # also warms up
@@ -87,50 +87,6 @@ def compare(speeds: dict[str, list[float]], scores: dict[str, Tensor], truth: Te
         f"on {len(slow)} tasks: accuracy {right[0]:.2f}% and {right[1]:.2f}%, {100 * same:.2f}% of "
         f"the predictions agree, scores differ by {(fast - slow).abs().max():.1e} at most"
     )
-
-
-def loop(task: Task, heads: Heads) -> Tensor:
-    """Adapt a deep copy of the heads with an optimiser of its own for every task."""
-    support, labels, query, ways = task
-    s, q = adapt_one_by_one(support.features, labels, query.features, heads, RULES["adapt"]().steps)
-    return q @ prototypes(s, labels, ways).mT
-
-
-def make_heads(width: int, hidden: int, out: int) -> Heads:
-    """Make fresh heads whose BatchNorm has seen features."""
-    torch.manual_seed(0)
-    g, h = projector(width, hidden, out), predictor(out, hidden)
-    with torch.no_grad():
-        for _ in range(30):
-            h(g(torch.randn(256, width).relu()))
-    return Heads(g.eval(), h.eval(), 1.0)
-
-
-def make_tasks(options: argparse.Namespace, heads: Heads) -> tuple[Task, Tensor]:
-    """Draw clusters; gives the tasks and the true classes (T, Q) of their queries."""
-    generator = torch.Generator().manual_seed(1)
-    centres = torch.randn(options.tasks, options.ways, options.width, generator=generator)
-    classes = torch.arange(options.ways)
-    labels = classes.repeat_interleave(options.shots).expand(options.tasks, -1)
-    truth = classes.repeat_interleave(options.queries).expand(options.tasks, -1)
-
-    def sample(y: Tensor) -> Points:
-        noise = torch.randn(*y.shape, options.width, generator=generator)
-        index = y[..., None].expand(-1, -1, options.width)
-        x = (0.3 * centres.gather(1, index) + noise).relu()
-        with torch.no_grad():
-            u = heads.projector(x.flatten(0, 1))
-            v = heads.predictor(u)
-        shape = (*y.shape, -1)
-        return Points(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
-
-    return (sample(labels), labels, sample(truth), options.ways), truth
-
-
-def first(task: Task, number: int) -> Task:
-    support, labels, query, ways = task
-    some = torch.arange(min(number, len(labels)))
-    return support[some], labels[some], query[some], ways
 
 
 if __name__ == "__main__":

@@ -114,6 +114,31 @@ def expected_calibration_error(
     InputError
         If there are no predictions, the lengths differ, or a probability is none.
     """
+    number, sure, right = reliability(probabilities, correct, bins)
+    return float(np.abs(sure - right) @ number / number.sum())
+
+
+def reliability(
+    probabilities: np.ndarray, correct: np.ndarray, bins: int = 15
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compare how sure a classifier is with how often it is right, for degrees of sureness.
+
+    Parameters
+    ----------
+    probabilities, correct, bins
+        As in `expected_calibration_error`.
+
+    Returns
+    -------
+    tuple
+        (bins,) number of predictions in each interval, their mean probability, and the share of
+        right ones among them; the latter two are 0 where there are none.
+
+    Raises
+    ------
+    InputError
+        If there are no predictions, the lengths differ, or a probability is none.
+    """
     sure, right = np.asarray(probabilities, float), np.asarray(correct, float)
     if sure.ndim != 1 or sure.shape != right.shape or len(sure) == 0:
         raise InputError(
@@ -126,8 +151,40 @@ def expected_calibration_error(
             f"{sure.max()}, and bins is {bins}"
         )
     interval = np.minimum((sure * bins).astype(int), bins - 1)
-    gaps = np.bincount(interval, sure - right, minlength=bins)
-    return float(np.abs(gaps).sum() / len(sure))
+    number = np.bincount(interval, minlength=bins)
+    each = np.maximum(number, 1)
+    means = [np.bincount(interval, values, minlength=bins) / each for values in (sure, right)]
+    return number, means[0], means[1]
+
+
+def auroc(genuine: np.ndarray, foreign: np.ndarray) -> float:
+    """Give the area under the ROC curve of a score.
+
+    Parameters
+    ----------
+    genuine, foreign
+        (n,) and (m,) scores, that ought to be larger for genuine pictures.
+
+    Returns
+    -------
+    float
+        The share of pairs in which the genuine score is the larger one, equals counting half:
+        0.5 is chance, 1 perfect.
+
+    Raises
+    ------
+    InputError
+        If there are none of a kind.
+    """
+    if len(genuine) == 0 or len(foreign) == 0:
+        raise InputError(
+            f"the area under the ROC curve needs scores of both kinds, not {len(genuine)} genuine "
+            f"and {len(foreign)} foreign ones"
+        )
+    order = np.sort(foreign)
+    below = np.searchsorted(order, genuine, side="left")
+    not_above = np.searchsorted(order, genuine, side="right")
+    return float((below + not_above).sum() / (2 * len(genuine) * len(foreign)))
 
 
 def rejection_threshold(

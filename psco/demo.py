@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from psco.classifier import OpenSetQuality, open_set_quality
 from psco.data import ImageSet, load_dataset
 from psco.data.cache import atomic_path
 from psco.data.tasks import sample_tasks
@@ -15,12 +17,16 @@ from psco.progress import clock
 from psco.report.gallery import task_rows
 from psco.report.page import Part, number_table, page
 from psco.report.plots import accuracy_plot, training_plot
+from psco.report.trust import trust_part
+from psco.rules import Points
 from psco.rules.prototype import Prototype
 from psco.runtime import environment
 from psco.training import Run, pretrain
 
 SETTINGS = [(5, 1), (5, 5), (20, 1), (20, 5)]
 NAMES = {"psco": "PsCo", "pixels": "raw pixels", "random": "untrained network"}
+TRUSTED = [(5, 1), (20, 1), (5, 5)]  # the settings in which foreign classes occur
+_TRUST_TASKS = 200
 _PICTURED = [(5, 1), (5, 1), (20, 1)]  # the tasks shown in the report
 _QUERIES_PICTURED = 12  # of the 15 of each class
 
@@ -44,8 +50,9 @@ def run_demo(
     Returns
     -------
     dict
-        What ``report.json`` holds: ``results`` with the accuracies in percent, ``curves`` of the
-        training, ``seconds`` it took, ``recipe`` and ``environment``.
+        What ``report.json`` holds: ``results`` with the accuracies in percent, ``open_set`` with
+        what `open_set_quality` found, ``curves`` of the training, ``seconds`` it took, ``recipe``
+        and ``environment``.
     """
     folder = Path(out)
     run = pretrain("glyphs", out=folder, recipe="glyphs", steps=steps, seed=seed, resume=True)
@@ -63,8 +70,14 @@ def run_demo(
         for name, (model, rule) in models.items()
         for report in evaluate_tasks(model, images, drawn, rule)
     ]
+    points = trained.points(images.images)
+    qualities = [
+        open_set_quality(trained, images, w, k, 15, min(tasks, _TRUST_TASKS), seed, points)
+        for w, k in TRUSTED
+    ]
     report = {
         "results": results,
+        "open_set": [quality.as_dict() for quality in qualities],
         "curves": run.metrics,
         "seconds": run.metrics[-1]["seconds"],
         "recipe": run.recipe.model_dump(mode="json"),
@@ -73,13 +86,14 @@ def run_demo(
     with atomic_path(folder / "report.json") as aside:
         aside.write_text(json.dumps(report, indent=1) + "\n")
     with atomic_path(folder / "report.html") as aside:
-        aside.write_text(_page(report, run, _gallery(trained, images, seed)))
+        aside.write_text(
+            _page(report, run, qualities, _gallery(points, images, seed)), encoding="utf-8"
+        )
     return report
 
 
-def _gallery(model: Embedder, images: ImageSet, seed: int) -> str:
+def _gallery(points: Points, images: ImageSet, seed: int) -> str:
     assert images.labels is not None
-    points = model.points(images.images)
     tables = []
     for number, (ways, shots) in enumerate(_PICTURED):
         tasks = sample_tasks(images.labels, ways, shots, 15, number + 1, seed)
@@ -92,7 +106,9 @@ def _gallery(model: Embedder, images: ImageSet, seed: int) -> str:
     return "\n".join(tables)
 
 
-def _page(report: dict[str, Any], run: Run, gallery: str) -> str:
+def _page(
+    report: dict[str, Any], run: Run, qualities: Sequence[OpenSetQuality], gallery: str
+) -> str:
     results = report["results"]
     cells = {
         (r["method"], r["ways"], r["shots"]): f"{r['mean']:.2f} ± {r['ci95']:.2f}" for r in results
@@ -115,6 +131,7 @@ def _page(report: dict[str, Any], run: Run, gallery: str) -> str:
             "character it took the query for in the corner.",
             gallery,
         ),
+        trust_part(qualities),
         Part(
             "Training",
             "Purity is the share of the selected shots that truly show the character of their "

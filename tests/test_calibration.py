@@ -19,6 +19,7 @@ from psco.calibration import (
 )
 from psco.checkpoint import save_checkpoint, start_folder
 from psco.recipe import load_recipe
+from psco.views import Crop
 
 
 @pytest.fixture
@@ -67,6 +68,71 @@ def test_too_few_images_are_refused_with_the_numbers(encoder, pictures):
         calibrate(encoder, pictures[:1])
     with pytest.raises(psco.InputError, match="60 images are too few: pseudo-tasks of 61 ways"):
         pseudo_temperature(encoder, pictures, 61)
+
+
+def test_crops_are_no_smaller_than_the_recipes_nor_than_two_fifths(tiny, pictures):
+    def likeness(scale):
+        recipe = load_recipe("glyphs", [*tiny, f"views.view_a.crop.scale={scale}"])
+        return calibrate(psco.Encoder.untrained(recipe), pictures).likeness
+
+    assert likeness([0.01, 0.1]) == likeness([0.4, 0.4])
+    assert likeness([0.1, 1.0]) == likeness([0.4, 1.0]) != likeness([0.5, 1.0])
+
+
+# ---------------------------------------------------------------------------- at the end of a run
+
+
+def train(pictures, out, tiny, **options):
+    return psco.pretrain(
+        pictures, out=out, recipe="glyphs", overrides=tiny, progress=False, **options
+    )
+
+
+def test_a_finished_run_is_calibrated_once_and_for_all(pictures, tmp_path, tiny):
+    train(pictures, tmp_path / "run", tiny)
+    file = tmp_path / "run" / "calibration.json"
+    found = read_calibration(tmp_path / "run")
+    assert found == calibrate(psco.load(tmp_path / "run"), pictures)
+    written = file.stat().st_mtime_ns
+    train(pictures, tmp_path / "run", tiny, resume=True)
+    assert file.stat().st_mtime_ns == written
+    file.unlink()
+    train(pictures, tmp_path / "run", tiny, resume=True)
+    assert read_calibration(tmp_path / "run") == found
+
+
+def test_a_run_that_was_stopped_is_calibrated_when_it_ends(pictures, tmp_path, tiny):
+    def fail(row) -> None:
+        raise KeyboardInterrupt
+
+    train(pictures, tmp_path / "whole", tiny)
+    with pytest.raises(KeyboardInterrupt):
+        train(pictures, tmp_path / "parts", tiny, loggers=[fail], checkpoint_steps=1)
+    assert read_calibration(tmp_path / "parts") is None
+    train(pictures, tmp_path / "parts", tiny, resume=True)
+    assert read_calibration(tmp_path / "parts") == read_calibration(tmp_path / "whole")
+
+
+def test_views_that_are_functions_are_not_calibrated_with_and_other_views_are(
+    pictures, tmp_path, tiny
+):
+    def function(images: torch.Tensor) -> torch.Tensor:
+        return images[:, :, 2:18, 2:18].float() / 255
+
+    train(pictures, tmp_path / "function", tiny, views=(function, function))
+    assert read_calibration(tmp_path / "function") is None
+    view = psco.View([Crop(scale=(0.9, 1.0))], 16, [0.5], [0.25])
+    train(pictures, tmp_path / "view", tiny, views=(view, view))
+    encoder = psco.load(tmp_path / "view")
+    found = read_calibration(tmp_path / "view")
+    assert found == calibrate(encoder, pictures, view=view) != calibrate(encoder, pictures)
+
+
+def test_calibrating_leaves_the_random_numbers_of_others_alone(run, pictures):
+    state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    calibrate_run(run, pictures)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.array_equal(numbers, np.random.get_state()[1])  # noqa: NPY002
 
 
 def test_a_run_without_calibration_has_none_and_a_damaged_one_says_so(run):

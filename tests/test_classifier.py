@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from psco.adaptation import adapt_heads, project
 from psco.build import build_method
 from psco.calibration import calibrate_run
 from psco.checkpoint import save_checkpoint, start_folder
@@ -26,6 +25,7 @@ from psco.errors import InputError
 from psco.methods.psco import prototypes
 from psco.recipe import load_recipe
 from psco.rules import RULES
+from psco.rules.adapt import adapt_heads, project
 
 
 @parametrize_with_checks([FewShotClassifier()])
@@ -143,8 +143,19 @@ def test_added_shots_and_classes_give_what_fitting_all_at_once_gives(run):
         clf.partial_fit(images[-1:], labels[-1:], classes=["across", "down"])
 
 
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_every_rule_classifies_pictures_and_features(run, rule):
+WHOLE = {name for name in RULES if getattr(RULES[name](), "needs_pixels", False)}
+
+
+@pytest.mark.parametrize("rule", sorted(WHOLE))
+def test_rules_that_train_whole_networks_are_not_for_classifiers(run, rule):
+    images, labels = patterns(3)
+    for encoder, X in ((run, images), (None, images.reshape(len(images), -1))):
+        with pytest.raises(InputError, match=f"rule '{rule}' trains a whole network"):
+            FewShotClassifier(encoder, rule=rule).fit(X, labels)
+
+
+@pytest.mark.parametrize("rule", sorted(set(RULES) - WHOLE))
+def test_every_other_rule_classifies_pictures_and_features(run, rule):
     images, labels = patterns(3)
     chances = FewShotClassifier(run, rule=rule, random_state=0).fit(images, labels)
     assert np.allclose(chances.predict_proba(images).sum(axis=1), 1)
@@ -176,7 +187,7 @@ def test_adapted_heads_say_what_the_rule_adapt_says(run, tiny, predictor):
     recipe = load_recipe("glyphs", [*tiny, f"heads.predictor={predictor}"])
     encoder = Encoder.untrained(recipe)
     points, truth = encoder.points(images[..., None]), torch.arange(3).repeat_interleave(4)
-    own = project(points, adapt_heads(points.features, truth, encoder.heads, 7))
+    own = project(points.features, adapt_heads(points.features, truth, encoder.heads, 7))
     scores = own.query @ prototypes(own.support, truth, 3).T
     one = torch.arange(12)[None]
     rule = RULES["adapt"](steps=7)
@@ -325,6 +336,17 @@ def test_a_probability_as_the_limit_rejects_what_is_unsure():
     sure = clf.predict_proba(X).max(axis=1) >= 0.9
     assert np.array_equal(clf.predict(X) != "unknown", sure)
     assert clf.threshold_ == 0.9
+
+
+def test_an_encoder_that_was_loaded_from_a_run_brings_its_calibration(run, pictures):
+    images, labels = patterns(1)
+    known = calibrate_run(run, pictures)
+    clf = FewShotClassifier(load(run), reject_below="auto").fit(images, labels)
+    assert clf.temperature_ == pytest.approx(known.temperature_for(3))
+    assert clf.threshold_ == pytest.approx(known.likeness_for(3)[1])
+    fresh = Encoder.untrained(load(run).recipe)
+    assert fresh.folder is None
+    assert FewShotClassifier(fresh).fit(images, labels).temperature_ != clf.temperature_
 
 
 def test_one_shot_rejects_by_the_calibration_of_the_run_alone(run, pictures):

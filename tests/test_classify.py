@@ -16,16 +16,16 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-import psco.classify
+import psco.classifier.bulk
 from psco.build import build_method
 from psco.calibration import calibrate_run
 from psco.checkpoint import save_checkpoint, start_folder
 from psco.classifier import FewShotClassifier
-from psco.classify import Row, classify_files, embed_files, fit_files, write_rows
+from psco.classifier.bulk import Row, classify_files, embed_files, fit_files, write_rows
+from psco.classifier.pictures import list_pictures
 from psco.cli import using
 from psco.encoder import load
 from psco.errors import InputError
-from psco.pictures import list_pictures
 from psco.recipe import load_recipe
 
 COMMANDS = """
@@ -135,7 +135,7 @@ def test_thousands_of_files_are_embedded_a_batch_at_a_time(run, supports, tmp_pa
     sizes = []
     original = np.stack
     monkeypatch.setattr(
-        psco.classify.np, "stack", lambda parts: sizes.append(len(parts)) or original(parts)
+        psco.classifier.bulk.np, "stack", lambda parts: sizes.append(len(parts)) or original(parts)
     )
     clf = fit_files(run, supports)
     sizes.clear()
@@ -150,7 +150,7 @@ def test_a_transductive_rule_sees_all_pictures_together(run, supports, queries, 
     clf = fit_files(run, supports, rule="transductive")
     (queries / "broken.png").rename(queries / "broken")
     whole = clf.predict_proba(sorted(queries.rglob("*.png"))).max(axis=1)
-    monkeypatch.setattr(psco.classify, "BATCH", 2)
+    monkeypatch.setattr(psco.classifier.bulk, "BATCH", 2)
     rows = list(classify_files(clf, list_pictures([queries])))
     assert [row.probability for row in rows] == pytest.approx(whole, abs=1e-4)
 
@@ -240,6 +240,24 @@ def test_a_classifier_is_fitted_and_used_from_the_command_line(
     assert re.fullmatch(r".*0\.png\tacross\t[01]\.\d{3}\n", done.stdout)
     done = command("classify", file, supports, "--csv", tmp_path / "out.csv")
     assert done.stdout == f"{tmp_path / 'out.csv'}: 6 images: 3 across, 3 down\n"
+
+
+def test_a_page_shows_the_pictures_beside_the_table_or_alone(command, run, supports, tmp_path):
+    file, page = tmp_path / "lines.psco", tmp_path / "out.html"
+    assert command("fit", run, supports, "-o", file).exit_code == 0
+    done = command("classify", file, supports, "--html", page)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith(f"{page}: 6 images: ")
+    assert page.read_text().count("<figure") == 6
+    page.unlink()
+    (supports / "down" / "0.png").write_bytes(b"?")
+    done = command("classify", file, supports, "--html", page, "--csv", tmp_path / "out.csv")
+    assert done.exit_code == 1
+    assert done.stdout.startswith(f"{tmp_path / 'out.csv'} and {page}: 5 images")
+    assert "Without a result" in page.read_text()
+    done = command("classify", file, supports, "--html", page, "--csv", page)
+    assert done.exit_code == 2
+    assert "take two files" in done.stderr
 
 
 def test_features_are_written_for_other_tools(command, run, supports, tmp_path):

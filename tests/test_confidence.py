@@ -12,12 +12,14 @@ from hypothesis.extra.numpy import arrays
 
 from psco.confidence import (
     CONTRAST,
+    auroc,
     default_temperature,
     expected_calibration_error,
     fit_temperature,
     log_loss,
     probabilities,
     rejection_threshold,
+    reliability,
 )
 from psco.errors import InputError
 
@@ -121,6 +123,34 @@ def test_the_calibration_error_lies_between_zero_and_one(sure, right, bins):
 def test_the_calibration_error_refuses_what_is_no_probability(sure, right, bins, words):
     with pytest.raises(InputError, match=words):
         expected_calibration_error(np.array(sure), np.array(right), bins)
+
+
+def test_reliability_counts_and_averages_every_interval():
+    sure, right = np.array([0.1, 0.2, 0.95, 1.0]), np.array([False, True, True, True])
+    number, means, shares = reliability(sure, right, bins=2)
+    assert number.tolist() == [2, 2]
+    assert means == pytest.approx([0.15, 0.975])
+    assert shares == pytest.approx([0.5, 1.0])
+    number, means, shares = reliability(sure[:1], right[:1], bins=4)
+    assert (number.tolist(), means.tolist(), shares.tolist()) == (
+        [1, 0, 0, 0],
+        [0.1, 0, 0, 0],
+        [0] * 4,
+    )
+
+
+@given(
+    arrays(float, st.integers(1, 12), elements=st.integers(0, 5)),
+    arrays(float, st.integers(1, 12), elements=st.integers(0, 5)),
+)
+def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order(genuine, foreign):
+    pairs = [(g > f) + 0.5 * (g == f) for g in genuine for f in foreign]
+    assert auroc(genuine, foreign) == pytest.approx(np.mean(pairs))
+
+
+def test_the_area_under_the_roc_curve_needs_both_kinds():
+    with pytest.raises(InputError, match="not 2 genuine and 0 foreign ones"):
+        auroc(np.zeros(2), np.zeros(0))
 
 
 @pytest.mark.parametrize("number", [19, 25, 60, 500])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +14,18 @@ import torch
 from PIL import Image
 
 import psco
+from psco.classifier.bulk import Row, classify_files
+from psco.classifier.pictures import list_pictures
 from psco.encoder import RawPixels
 from psco.evaluation import draw_tasks, evaluate_tasks
+from psco.recipe import load_recipe
+from psco.report.classified import ContactSheet
 from psco.report.evaluated import evaluation_page
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map, main_directions
 from psco.report.page import Part, number_table, page
-from psco.report.plots import accuracy_plot, shots_plot, training_plot
+from psco.report.plots import accuracy_plot, reliability_plot, shots_plot, training_plot
+from psco.report.trust import trust_part
 
 
 @pytest.fixture
@@ -87,6 +94,7 @@ def test_plots_are_the_same_file_for_the_same_numbers():
         lambda: accuracy_plot(results, {"psco": "PsCo"}),
         lambda: shots_plot(results[:2]),
         lambda: training_plot(rows),
+        lambda: reliability_plot([(3, 0.5, 0.4), (0, 0, 0), (9, 0.9, 0.95)], "5-way 1-shot"),
     ):
         assert draw() == draw()
         assert draw().startswith("<svg")
@@ -103,7 +111,120 @@ def test_text_from_outside_is_escaped():
     assert 'class="strong"' in number_table(["x"], [["1"]], strong=0)
 
 
-def test_a_browser_draws_the_page(html, tmp_path):
+@pytest.fixture
+def clf(tiny) -> psco.FewShotClassifier:
+    """Make a classifier of black and white, by brightness alone."""
+    encoder = psco.Encoder.untrained(load_recipe("glyphs", [*tiny, "heads.predictor=false"]))
+    pixels = np.stack([np.full((16, 16), shade, np.uint8) for shade in (0, 255)])
+    return psco.FewShotClassifier(encoder).fit(pixels, ["black", "white"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Draw pictures in folders named by classes, and one that is no picture."""
+    for name in ("black", "white", "other"):
+        (tmp_path / "shades" / name).mkdir(parents=True)
+        for number, shade in enumerate((0, 20, 230)):
+            path = tmp_path / "shades" / name / f"<{number}>.png"
+            Image.new("L", (20, 20), shade).save(path)
+    (tmp_path / "shades" / "other" / "broken.png").write_bytes(b"")
+    return tmp_path / "shades"
+
+
+def sheet_of(clf, listing, rows) -> str:
+    sheet = ContactSheet(clf, listing)
+    assert list(sheet.watch(rows)) == rows
+    return sheet.page("shades.psco")
+
+
+def test_a_contact_sheet_marks_wrong_unknown_and_broken_pictures(clf, folder):
+    listing = list_pictures([folder])
+    rows = list(classify_files(clf, listing))
+    rows[-1] = rows[-1]._replace(
+        label="unknown", probability=None, runner_up="white", runner_up_probability=0.6
+    )
+    told = [(Path(row.path).parent.name, row.label) for row in rows[:-1]]
+    wrong = sum(folder != "other" and folder != label for folder, label in told)
+    text = sheet_of(clf, listing, rows)
+    assert text.count('<figure class="wrong"') == wrong > 0
+    assert text.count('<figure class="unknown"') == 1
+    assert text.count("<figure") == 9
+    assert text.count("<img") == 9 * 2  # and the nearest support of each
+    assert "white? 60%" in text
+    assert "the file is empty" in text
+    assert "10 pictures, classified by shades.psco" in text
+    assert "&lt;0&gt;.png" in text
+    assert "<0>.png" not in text
+    for address in re.findall(r'(?:src|href)="([^"]*)"', text):
+        assert address.startswith("data:"), address
+
+
+def test_classes_of_the_folders_count_only_if_the_classifier_knows_them(clf, folder):
+    single = list_pictures([folder / "black" / "<0>.png", folder / "other" / "<2>.png"])
+    rows = [Row(name, "white", 0.9, "black", 0.1) for name in single.files]
+    text = sheet_of(clf, single, rows)
+    assert "Folders tell the class of 1 pictures; 0 of them" in text
+    assert text.count('<figure class="wrong"') == 1
+    assert text.count('<figure class="plain"') == 1
+
+
+def test_a_contact_sheet_of_thousands_shows_the_least_sure_and_says_how_many_it_does_not(
+    clf, folder
+):
+    many = list_pictures([folder / "other" / "<0>.png"])
+    many = replace(many, files=many.files * 10_000)
+    chances = np.random.default_rng(0).uniform(0.5, 1, len(many)).tolist()
+    rows = [
+        Row(path, "white", chance, "black", 1 - chance)
+        for path, chance in zip(many.files, chances, strict=True)
+    ]
+    sheet = ContactSheet(clf, many)
+    kept = max(sum(map(len, sheet._cards.values())) for _ in sheet.watch(rows))
+    assert kept < 1000
+    text = sheet.page("many")
+    assert text.count("<figure") == 150
+    assert "150 of 10000 are shown, 9850 are not" in text
+    shown = [int(share) for share in re.findall(r"</b> (\d+)%", text)]
+    assert shown == sorted(shown)
+    assert shown[-1] == round(100 * sorted(chances)[149])
+
+
+def test_the_trust_part_has_a_row_for_each_setting_and_a_diagram():
+    rows = tuple((n, n / 10 + 0.05, n / 10) for n in range(10))
+    one = psco.classifier.OpenSetQuality(
+        "x", "test", 5, 1, 15, 200, 0, 0.9, 0.0123, 0.95, 0.051, 0.7, rows
+    )
+    part = trust_part([one, replace(one, shots=5)])
+    assert part.body.count("<tr") == 3
+    for text in ("5-way 1-shot", "90.0%", "0.012", "0.950", "5.1%", "70.0%", "ideal"):
+        assert text in part.body
+    assert part.body.count("<svg") == 1
+
+
+def test_an_evaluation_page_of_an_encoder_says_how_far_to_trust_it_or_why_not(images, tiny):
+    model = psco.Encoder.untrained(load_recipe("glyphs", tiny))
+
+    def written(shots):
+        drawn = draw_tasks(images, [(3, shots)], 4, 10, 0)
+        return evaluation_page(model, images, drawn, evaluate_tasks(model, images, drawn), "net")
+
+    assert "Not measured: reject_below=&#x27;auto&#x27; needs two supports" in written(1)
+    assert "genuine rejected" in written(4)
+
+
+def test_a_browser_draws_the_contact_sheet(clf, folder, tmp_path):
+    listing = list_pictures([folder])
+    rows = list(classify_files(clf, listing))
+    flipped = {"black": "white", "white": "black"}
+    rows[0] = rows[0]._replace(label=flipped[Path(rows[0].path).parent.name])
+    pixels = screenshot(sheet_of(clf, listing, rows), tmp_path)
+    assert count(pixels, "9ccfb4") > 500  # frames of what is not wrong
+    assert count(pixels, "d0342c") > 200  # and of what is
+    assert count(pixels, "2563a8") > 200  # bars
+
+
+def screenshot(html: str, tmp_path) -> np.ndarray:
+    """Draw a page with a real browser: (h, w, 3) pixels."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("needs Chromium")
@@ -115,8 +236,16 @@ def test_a_browser_draws_the_page(html, tmp_path):
         f"--screenshot={tmp_path / 'page.png'}", (tmp_path / "page.html").as_uri(),
     ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).astype(int)
-    blue = np.abs(pixels - np.array([0x25, 0x63, 0xA8])).sum(axis=2) < 12
-    red = np.abs(pixels - np.array([0xD0, 0x34, 0x2C])).sum(axis=2) < 12
-    assert blue.sum() > 200  # plot and frames of the supports
-    assert red.sum() > 50  # pixels cannot classify noise: some queries are wrong
+    return np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).astype(int)
+
+
+def count(pixels: np.ndarray, colour: str) -> int:
+    """Count the pixels of about a colour."""
+    wanted = np.array(list(bytes.fromhex(colour)))
+    return int((np.abs(pixels - wanted).sum(axis=2) < 12).sum())
+
+
+def test_a_browser_draws_the_evaluation_page(html, tmp_path):
+    pixels = screenshot(html, tmp_path)
+    assert count(pixels, "2563a8") > 200  # plot and frames of the supports
+    assert count(pixels, "d0342c") > 50  # pixels cannot classify noise: some queries are wrong

@@ -21,7 +21,9 @@ def evaluate(
     shots: Annotated[list[int], typer.Option(help="Supports of a class.")] = [1],  # noqa: B006
     queries: Annotated[int, typer.Option(help="Queries of a class.")] = 15,
     tasks: Annotated[int, typer.Option(help="Number of tasks.")] = 2000,
-    rule: Annotated[str, typer.Option(help="How queries are classified.")] = "prototype",
+    rule: Annotated[
+        str | None, typer.Option(help="How queries are classified.", show_default="the method's")
+    ] = None,
     adapt_steps: Annotated[int, typer.Option(help="Rule adapt with so many steps.")] = 0,
     options: Annotated[
         list[str] | None, typer.Option("--set", metavar="A=B", help="An option of the rule.")
@@ -50,6 +52,8 @@ def evaluate(
         drawn = draw_tasks(images, settings, queries, tasks, seed)
     if adapt_steps > 0:
         rule, choices = "adapt", {**choices, "steps": adapt_steps}
+    elif rule is None:
+        rule, choices = encoder.method.rule, {**encoder.method.rule_options(), **choices}
     reports = evaluate_tasks(encoder, images, drawn, rule, choices, progress=True)
     if save_tasks is not None:
         for sample in drawn:

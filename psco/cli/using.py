@@ -41,7 +41,7 @@ def fit(
 ) -> None:
     """Make a classifier from a few labelled images."""
     choices, below = read_options(options or []), _read_rejection(reject)
-    from psco.classify import fit_files
+    from psco.classifier.bulk import fit_files
 
     classifier = fit_files(
         run,
@@ -74,6 +74,7 @@ def classify(
     classifier: Annotated[Path, typer.Argument(help="File that psco fit has written.")],
     images: Images,
     out: Annotated[Path | None, typer.Option("--csv", help="Write a table.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the pictures.")] = None,
     device: Device = "auto",
     as_json: Json = False,
     debug: Debug = False,
@@ -83,28 +84,42 @@ def classify(
     Exits with 1 if some cannot be decoded; they are listed with the error.
     """
     from psco.classifier import FewShotClassifier
-    from psco.classify import classify_files, write_rows
-    from psco.pictures import list_pictures
+    from psco.classifier.bulk import classify_files, write_rows
+    from psco.classifier.pictures import list_pictures
 
-    loaded = FewShotClassifier.load(classifier)
-    rows = classify_files(loaded, list_pictures(images), device=device, progress=True)
+    if html is not None and html == out:
+        raise InputError(f"--csv and --html take two files, not {str(out)!r} for both")
+    loaded, listing = FewShotClassifier.load(classifier), list_pictures(images)
+    rows = classify_files(loaded, listing, device=device, progress=True)
     if out is not None:
         rows = write_rows(out, rows)
+    sheet = None
+    if html is not None:
+        from psco.report.classified import ContactSheet
+
+        sheet = ContactSheet(loaded, listing)
+        rows = sheet.watch(rows)
     counts: Counter[str] = Counter()
     failed = 0
     for number, row in enumerate(rows):
         if as_json:
             typer.echo(("," if number else "[") + json.dumps(row._asdict()))
-        elif out is None:
+        elif out is None and html is None:
             share = "" if row.probability is None else f"\t{row.probability:.3f}"
             typer.echo(f"{row.path}\t{row.error or row.label}{share}")
         failed += bool(row.error)
         counts.update([] if row.error else [str(row.label)])
+    if html is not None and sheet is not None:
+        from psco.data.cache import atomic_path
+
+        with atomic_path(html) as aside:  # names of files need not be Unicode
+            aside.write_text(sheet.page(str(classifier)), encoding="utf-8", errors="replace")
     if as_json:
         typer.echo("]")
-    elif out is not None:
+    elif out is not None or html is not None:
         most = ", ".join(f"{number} {label}" for label, number in counts.most_common(10))
-        typer.echo(f"{out}: {counts.total()} images: {most}")
+        written = " and ".join(str(path) for path in (out, html) if path is not None)
+        typer.echo(f"{written}: {counts.total()} images: {most}")
     _exit_if_failed(failed, failed + counts.total())
 
 
@@ -124,9 +139,9 @@ def embed(
     """
     if out.suffix != ".npz":
         raise InputError(f"--out takes a file that ends in .npz, not {str(out)!r}")
-    from psco.classify import embed_files, write_features
+    from psco.classifier.bulk import embed_files, write_features
+    from psco.classifier.pictures import list_pictures
     from psco.encoder import load
-    from psco.pictures import list_pictures
 
     listing = list_pictures(images)
     embedded = embed_files(load(run), listing, device=device, progress=True)

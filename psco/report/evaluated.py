@@ -7,18 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from psco.classifier import open_set_quality
 from psco.confidence import default_temperature, probabilities
 from psco.data import ImageSet
 from psco.data.tasks import Tasks
-from psco.encoder import Embedder
+from psco.encoder import Embedder, Encoder
+from psco.errors import InputError
+from psco.evaluation import points_for
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map
 from psco.report.page import Part, number_table, page
 from psco.report.plots import shots_plot
+from psco.report.trust import trust_part
 from psco.result import Report
 from psco.rules import RULES, Points
 
 _QUERIES_SHOWN = 12
+_TASKS_FOR_TRUST = 100
 _CLASSES_MAPPED, _IMAGES_MAPPED = 12, 15  # and images of each class
 
 
@@ -36,8 +41,8 @@ def evaluation_page(
     name
         What to call the model.
     """
-    points = model.points(images.images)
     first = reports[0]
+    points = points_for(RULES[first.rule](**first.options), model, images)
     kind = "transductive" if first.transductive else "inductive"
     rows = [
         [f"{r.ways}-way {r.shots}-shot", f"{r.mean:.2f} ± {r.ci95:.2f}", str(r.tasks)]
@@ -67,6 +72,8 @@ def evaluation_page(
             _map(points, images),
         ),
     ]
+    if isinstance(model, Encoder) and first.rule == "prototype":
+        parts.insert(2, _trust(model, images, reports, points))
     lead = f"{name} on {images.name} ({images.split}): {len(images.classes)} classes."
     return page("Few-shot evaluation", lead, parts, f"Settings {first.hash}.")
 
@@ -94,11 +101,27 @@ def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about
     return f'<p class="note">{ways}-way {shots}-shot</p><table class="task">{body}</table>'
 
 
+def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Points) -> Part:
+    try:
+        qualities = [
+            open_set_quality(
+                model, images, r.ways, r.shots, r.queries, _TASKS_FOR_TRUST, r.seed, points
+            )
+            for r in reports
+        ]
+    except InputError as error:  # too few classes for foreign ones, or a run not calibrated
+        return Part("Confidence and unknown classes", f"Not measured: {error}.", "")
+    return trust_part(qualities)
+
+
 def _map(points: Points, images: ImageSet) -> str:
     assert images.labels is not None
     classes = np.unique(images.labels)[:_CLASSES_MAPPED]
     chosen = np.concatenate(
         [np.flatnonzero(images.labels == name)[:_IMAGES_MAPPED] for name in classes]
     )
-    vectors = points.support[torch.from_numpy(chosen)]
+    # Rules that train whole networks see pixels, and these are no representations of supports.
+    vectors = (points.support if points.support.shape[-1] else points.features)[
+        torch.from_numpy(chosen)
+    ]
     return embedding_map(images.images[chosen], vectors, images.labels[chosen])

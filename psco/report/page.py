@@ -34,6 +34,22 @@ table.task .support img:not(:only-child) { width: 30px; height: 30px; }
 .query small { display: block; font-size: .68rem; line-height: 1.2; color: #666; }
 .as { position: absolute; right: 0; bottom: 0; border: 1px solid #d0342c; }
 table.task .as img { width: 20px; height: 20px; }
+.sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(116px, 1fr)); gap: 14px; }
+.sheet figure { margin: 0; border: 0; font-size: .82rem; line-height: 1.3;
+       overflow: hidden; }
+.shot { position: relative; width: 100%; aspect-ratio: 1; background: #f3f3f3; overflow: hidden;
+       border: 3px solid #9ccfb4; border-radius: 4px; box-sizing: border-box;
+       margin-bottom: 4px; }
+.shot img { width: 100%; height: 100%; display: block; }
+.wrong .shot { border-color: #d0342c; } .unknown .shot { border: 3px dashed #e08a1e; }
+.near { position: absolute; right: 0; bottom: 0; width: 30%; height: 30%;
+       border: 1px solid #2563a8; background: #fff; }
+.bar { height: 5px; background: #e6e6e6; border-radius: 2px; margin: 2px 0; }
+.bar i { display: block; height: 100%; background: #2563a8; border-radius: 2px; }
+.unknown .bar i { background: #e08a1e; }
+.sheet small { display: block; color: #666; white-space: nowrap; overflow: hidden;
+       text-overflow: ellipsis; }
+.sheet .truth { color: #d0342c; }
 code { background: #f3f3f3; padding: .1em .3em; border-radius: 3px; }
 """
 

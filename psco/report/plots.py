@@ -10,6 +10,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from psco.result import Report
+
 COLOURS = ("#2563a8", "#e08a1e", "#8a8a8a", "#3a9d6e", "#b0413e", "#7a5aa6")
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small files that can be searched
@@ -62,6 +64,38 @@ def accuracy_plot(results: Sequence[Mapping[str, Any]], names: Mapping[str, str]
         return _svg(figure)
 
 
+def comparison_plot(
+    rows: Sequence[tuple[str, Mapping[tuple[int, int], Report]]],
+    settings: Sequence[tuple[int, int]],
+) -> str:
+    """Draw a panel of horizontal bars with 95 % intervals for each setting, a bar for each row.
+
+    Parameters
+    ----------
+    rows
+        Names and reports by setting; a missing report leaves its place empty.
+    settings
+        Ways and shots of the panels.
+    """
+    with rc_context(_STYLE):
+        height = 0.7 + 0.27 * len(rows)
+        figure = Figure(figsize=(2 + 2.1 * len(settings), height), layout="constrained")
+        panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+        for axes, setting in zip(panels, settings, strict=True):
+            for place, (_, reports) in enumerate(rows):
+                report = reports.get(setting)
+                if report is None:
+                    continue
+                colour = COLOURS[0] if place == 0 else COLOURS[2]
+                axes.barh(place, report.mean, 0.72, xerr=report.ci95, color=colour)
+                axes.text(2, place, f"{report.mean:.1f}", va="center", color="white", fontsize=8)
+            axes.set(xlim=(0, 100), title=f"{setting[0]}-way {setting[1]}-shot")
+            axes.grid(False, axis="y")
+        panels[0].set_yticks(range(len(rows)), [name for name, _ in rows])
+        panels[0].invert_yaxis()
+        return _svg(figure)
+
+
 def shots_plot(results: Sequence[Mapping[str, Any]]) -> str:
     """Draw accuracy over the number of shots with 95 % intervals, a line for each number of ways.
 
@@ -89,6 +123,43 @@ def shots_plot(results: Sequence[Mapping[str, Any]]) -> str:
         axes.set_xticks(shots, [str(shot) for shot in shots])
         axes.minorticks_off()
         axes.set(xlabel="shots", ylabel="accuracy, %")
+        axes.legend(frameon=False)
+        return _svg(figure)
+
+
+def reliability_plot(rows: Sequence[Sequence[float]], title: str) -> str:
+    """Draw how often predictions are right over how sure they are, beside the ideal diagonal.
+
+    Parameters
+    ----------
+    rows
+        For each interval of the probability: number of predictions, their mean probability, share
+        of right ones. Dots are the larger, the more predictions; intervals without any are left
+        out.
+    title
+        Above the plot.
+    """
+    used = [row for row in rows if row[0]]
+    most = max(row[0] for row in used)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 100], [0, 100], color="#bbbbbb", lw=1, label="ideal")
+        axes.plot(
+            [100 * row[1] for row in used],
+            [100 * row[2] for row in used],
+            color=COLOURS[0],
+            lw=1.2,
+            label="measured",
+        )
+        axes.scatter(
+            [100 * row[1] for row in used],
+            [100 * row[2] for row in used],
+            s=[12 + 110 * row[0] / most for row in used],
+            color=COLOURS[0],
+        )
+        axes.set(xlim=(0, 103), ylim=(0, 105), title=title)
+        axes.set(xlabel="probability of the prediction, %", ylabel="right, %")
         axes.legend(frameon=False)
         return _svg(figure)
 

@@ -11,12 +11,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
 
 from psco.calibration import Calibration, read_calibration
-from psco.embedding import choose_device, embedding, thumbnails
+from psco.classifier.embedding import choose_device, embedding, thumbnails
+from psco.classifier.pictures import image_batches
+from psco.classifier.supports import join_points
 from psco.encoder import Encoder, load
 from psco.errors import InputError
-from psco.pictures import image_batches
 from psco.rules import Points
-from psco.supports import join_points
 
 
 def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
@@ -27,10 +27,12 @@ def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
     InputError
         If it is neither a run folder, an `Encoder` nor None.
     """
-    if encoder is None or isinstance(encoder, Encoder):
-        return encoder, None
+    if encoder is None:
+        return None, None
     if isinstance(encoder, (str, os.PathLike)):
-        return load(Path(encoder)), read_calibration(Path(encoder))
+        encoder = load(Path(encoder))
+    if isinstance(encoder, Encoder):
+        return encoder, None if encoder.folder is None else read_calibration(encoder.folder)
     raise InputError(f"encoder must be a run folder, an Encoder or None, not {encoder!r}")
 
 

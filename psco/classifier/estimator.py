@@ -12,16 +12,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from psco.bare import bare_points
 from psco.calibration import Calibration
-from psco.classifier_file import Stored, read_classifier, write_classifier
-from psco.classifier_input import embed_pictures, open_encoder, take_features, take_labels
+from psco.classifier.bare import bare_points
+from psco.classifier.file import Stored, read_classifier, write_classifier
+from psco.classifier.inputs import embed_pictures, open_encoder, take_features, take_labels
+from psco.classifier.learning import AUTO, Choices, Model, assemble, learn
+from psco.classifier.pictures import count_pictures, names_of
+from psco.classifier.supports import Shots
 from psco.encoder import Encoder
 from psco.errors import InputError
-from psco.learning import AUTO, Choices, Model, assemble, learn
-from psco.pictures import count_pictures, names_of
 from psco.rules import Points
-from psco.supports import Shots
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -186,7 +186,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that predicting and adding shots need into one file.
 
-        See ``psco.classifier_file``. ``device`` is not kept, and ``random_state`` only as a number.
+        See ``psco.classifier.file``. ``device`` is not kept, and ``random_state`` only as a number.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clf = cls(encoder=stored.encoder, **stored.parameters)
         clf._network, clf._calibration = stored.encoder, stored.calibration
         heads = None if stored.encoder is None else stored.encoder.heads
-        rule, options = clf._choices().settled_rule(bare=heads is None)
+        rule, options = clf._choices().settled_rule(heads)
         model = assemble(stored.shots, rule, options, heads, stored.adapted)
         model = replace(model, temperature=stored.temperature, threshold=stored.threshold)
         model = replace(model, by_likeness=clf.reject_below == AUTO)
@@ -264,7 +264,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = 0 if first else len(self.support_names_)
         if self.network is None:
             features, labels = take_features(self, X, y, fitting=True, first=first)
-            return Shots(bare_points(features), labels), names_of(features, start)
+            return Shots(bare_points(features), labels, bare=True), names_of(features, start)
         labels = take_labels(y, count_pictures(X))
         points, pictures = embed_pictures(self.network, X, self.device, small_copies=True)
         return Shots(points, labels, pictures), names_of(X, start)

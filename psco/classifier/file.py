@@ -29,13 +29,13 @@ from torch import Tensor, nn
 
 from psco.build import build_method
 from psco.calibration import Calibration
-from psco.checkpoint import TRAINING_ONLY, load_weights
+from psco.checkpoint import load_model_weights, load_weights, model_weights
+from psco.classifier.supports import Shots
 from psco.data.cache import atomic_path
 from psco.encoder import Encoder
 from psco.errors import InputError, PscoError
 from psco.recipe import check_recipe
 from psco.rules import Heads, Points
-from psco.supports import Shots
 from psco.version import __version__
 
 KIND = "psco-classifier"
@@ -146,7 +146,10 @@ def read_classifier(path: Path) -> Stored:
         about["parameters"],
         encoder,
         Shots(
-            Points(features, support, query), labels, None if pictures is None else pictures.numpy()
+            Points(features, support, query),
+            labels,
+            None if pictures is None else pictures.numpy(),
+            bare=encoder is None,
         ),
         about["names"],
         _adapted(encoder, tensors, path),
@@ -197,8 +200,7 @@ def _tensors(stored: Stored) -> dict[str, Tensor]:
         tensors["shots.pictures"] = torch.from_numpy(stored.shots.pictures)
     if stored.encoder is not None:
         tensors |= {"shots.support": points.support, "shots.query": points.query}
-        state = stored.encoder.method.state_dict()
-        tensors |= {f"network.{n}": v for n, v in state.items() if not n.startswith(TRAINING_ONLY)}
+        tensors |= {f"network.{n}": v for n, v in model_weights(stored.encoder.method).items()}
     if stored.adapted is not None:
         tensors |= {f"adapted.{n}": v for n, v in _both(stored.adapted).state_dict().items()}
     # Copies, as no two tensors of a file may share memory.
@@ -218,8 +220,7 @@ def _encoder(about: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> E
     recipe = check_recipe(about["recipe"], str(path))
     with torch.random.fork_rng():  # fresh weights, which are about to be replaced, use it
         method = build_method(recipe)
-    kept = {n: v for n, v in method.state_dict().items() if n.startswith(TRAINING_ONLY)}
-    load_weights(method, {**kept, **_below("network.", tensors)}, path)
+    load_model_weights(method, _below("network.", tensors), path)
     return Encoder(method, recipe)
 
 
@@ -227,7 +228,8 @@ def _adapted(encoder: Encoder | None, tensors: dict[str, Tensor], path: Path) ->
     weights = _below("adapted.", tensors)
     if not weights or encoder is None or encoder.heads is None:
         return None
-    heads = copy.deepcopy(encoder.heads)
+    g, h = (copy.deepcopy(head) for head in (encoder.heads.projector, encoder.heads.predictor))
+    heads = Heads(g, h, encoder.heads.temperature)
     load_weights(_both(heads), weights, path)
     return heads
 

@@ -25,12 +25,15 @@ class Shots:
     labels
         (S,) labels of any type.
     pictures
-        (S, s, s, C) uint8 thumbnails; None for bare features.
+        (S, s, s, C) uint8 thumbnails, where they are kept.
+    bare
+        Whether the points are features of unknown origin, rather than a network's.
     """
 
     points: Points
     labels: np.ndarray
     pictures: np.ndarray | None = None
+    bare: bool = False
 
     def joined(self, others: Shots) -> Shots:
         """Give these shots followed by others."""
@@ -41,6 +44,7 @@ class Shots:
             join_points([self.points, others.points]),
             np.concatenate([self.labels, others.labels]),
             pictures,
+            self.bare,
         )
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 
-from psco.adaptation import adapt_heads, project
-from psco.bare import NearestMean, Standard, class_means
 from psco.calibration import Calibration
+from psco.classifier.bare import NearestMean, Standard, class_means
+from psco.classifier.supports import LeftOut, Shots, Task
 from psco.confidence import (
     default_temperature,
     fit_temperature,
@@ -22,8 +22,8 @@ from psco.confidence import (
 from psco.errors import InputError
 from psco.methods.psco import prototypes
 from psco.rules import RULES, Heads, Points
+from psco.rules.adapt import adapt_heads, project
 from psco.rules.prototype import Prototype
-from psco.supports import LeftOut, Shots, Task
 
 AUTO = "auto"
 UNKNOWN = "unknown"
@@ -41,7 +41,7 @@ class Choices:
     temperature: float | str = AUTO
     reject_below: float | str | None = None
 
-    def settled_rule(self, bare: bool) -> tuple[str, dict[str, Any]]:
+    def settled_rule(self, heads: Heads | None) -> tuple[str, dict[str, Any]]:
         """Give the name of the rule and all its options.
 
         Raises
@@ -54,9 +54,17 @@ class Choices:
             if name not in ("prototype", "adapt"):
                 raise InputError(f"adapt_steps goes with the rule 'adapt', not with {name!r}")
             name, given = "adapt", {"steps": self.adapt_steps, **given}
-        if bare and name == "adapt":
-            raise InputError("there are no heads to adapt: bare features come without an encoder")
-        return name, RULES.options(name, given)
+        if heads is None and name == "adapt":
+            raise InputError(
+                "there are no heads to adapt: bare features have none, nor has this encoder"
+            )
+        options = RULES.options(name, given)
+        if getattr(RULES[name](**options), "needs_pixels", False):
+            raise InputError(
+                f"rule {name!r} trains a whole network for every task: psco evaluate has it, "
+                f"classifiers take others, such as 'prototype'"
+            )
+        return name, options
 
     def check(self) -> None:
         """Raise InputError for a number that is out of range."""
@@ -137,11 +145,15 @@ class Model:
         """Bring points, as the network or the person gave them, to where the supports are."""
         if self.standard is not None:
             return self.standard(points)
-        return points if self.adapted is None else project(points, self.adapted)
+        return points if self.adapted is None else project(points.features, self.adapted)
 
     def scores(self, points: Points) -> np.ndarray:
         """Score points (n,) for every class: (n, N)."""
         return self.task.scores(self.ready(points))
+
+    def likeness(self, points: Points) -> np.ndarray:
+        """Tell how near points (n,) are to the nearest class: (n,); see `Task.likeness`."""
+        return self.task.likeness(self.ready(points))
 
     def nearest(self, points: Points) -> np.ndarray:
         """Give the index of the support that is most like each point: (n,)."""
@@ -155,7 +167,7 @@ class Model:
         if self.threshold is None:
             return np.zeros(len(scores), dtype=bool)
         if self.by_likeness:
-            below: np.ndarray = self.task.likeness(self.ready(points)) < self.threshold
+            below: np.ndarray = self.likeness(points) < self.threshold
         else:
             below = probabilities(scores, self.temperature).max(axis=1) < self.threshold
         return below
@@ -177,7 +189,7 @@ def learn(
     choices
         The rule and so on.
     heads
-        Of the network that made the points; None for bare features.
+        Of the network that made the points; None if it has none, and for bare features.
     calibration
         What is known about the network's one-shot tasks, if anything.
     random
@@ -189,7 +201,7 @@ def learn(
         If the choices are no good, or an automatic threshold has nothing to go by.
     """
     choices.check()
-    name, options = choices.settled_rule(bare=heads is None)
+    name, options = choices.settled_rule(heads)
     if choices.reject_below is not None and UNKNOWN in shots.labels.tolist():
         raise InputError(f"a class is called {UNKNOWN!r}, like what is rejected; rename it")
     adapted = None
@@ -212,7 +224,7 @@ def learn(
     if temperature == AUTO:
         temperature = _fit(model, left, calibration if name == "prototype" else None)
     if reject == AUTO:
-        known = calibration if heads is not None and adapted is None else None
+        known = calibration if adapted is None else None
         expected = None if known is None else known.likeness_for(len(model.classes))
         reject = rejection_threshold(left.likeness, expected)
     return replace(
@@ -233,14 +245,14 @@ def assemble(
     """Make a model of shots, a rule and heads as they are: nothing is trained or calibrated."""
     classes, numbers = np.unique(shots.labels, return_inverse=True)
     labels, ways = torch.from_numpy(numbers.reshape(-1)), len(classes)
-    if heads is None:
+    if shots.bare:
         standard = Standard.of(shots.points.features)
         nearest = NearestMean()
         rule = nearest if name == "prototype" else RULES[name](**options)
         task = Task(standard(shots.points), labels, ways, rule, nearest)
         centres = class_means(shots.points.features, labels, ways)
         return Model(task, classes, centres.numpy(), standard)
-    points = shots.points if adapted is None else project(shots.points, adapted)
+    points = shots.points if adapted is None else project(shots.points.features, adapted)
     prototype = Prototype()
     rule = prototype if name in ("prototype", "adapt") else RULES[name](**options)
     task = Task(points, labels, ways, rule, prototype, adapted or heads)

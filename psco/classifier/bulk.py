@@ -12,16 +12,16 @@ import numpy as np
 
 from psco.checkpoint import read_recipe
 from psco.classifier import FewShotClassifier
+from psco.classifier.embedding import choose_device, embedding
+from psco.classifier.pictures import BATCH, decoded, path_in
+from psco.classifier.supports import join_points
 from psco.data.bad import reason
 from psco.data.cache import atomic_path
 from psco.data.listing import Listing
 from psco.data.own import list_images
-from psco.embedding import choose_device, embedding
 from psco.encoder import Encoder
 from psco.errors import InputError
-from psco.pictures import BATCH, decoded, path_in
 from psco.rules import Points
-from psco.supports import join_points
 
 
 class Row(NamedTuple):
@@ -162,9 +162,7 @@ def classify_files(
     InputError
         If the classifier was fitted on bare features.
     """
-    encoder = classifier.network
-    if encoder is None:
-        raise InputError("this classifier was fitted on features, without an encoder for pictures")
+    encoder = encoder_of(classifier)
     batches = _embed_batches(encoder, listing, device, "classify", progress)
     if classifier.model.task.rule.transductive:
         batches = iter([_merged(list(batches))])
@@ -172,6 +170,13 @@ def classify_files(
         found = iter(()) if batch.points is None else _judge(classifier, batch.points)
         for path, error in batch.files:
             yield Row(path, error=error) if error else next(found)._replace(path=path)
+
+
+def encoder_of(classifier: FewShotClassifier) -> Encoder:
+    """Give the encoder of a classifier; InputError if it was fitted on bare features."""
+    if classifier.network is None:
+        raise InputError("this classifier was fitted on features, without an encoder for pictures")
+    return classifier.network
 
 
 def embed_files(
