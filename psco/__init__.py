@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from psco.version import __version__
 
 if TYPE_CHECKING:
-    from psco.classifier import FewShotClassifier
+    from psco.classifier import FewShotClassifier, open_set_quality
+    from psco.comparison import Comparison, compare
     from psco.confidence import expected_calibration_error
     from psco.data import ImageSet, load_dataset
     from psco.encoder import Encoder, load
     from psco.errors import InputError, PscoError
     from psco.evaluation import evaluate
-    from psco.methods import METHODS
+    from psco.methods import METHODS, Episode, Method
     from psco.methods.psco import (
         PsCo,
         byol_loss,
@@ -31,19 +32,21 @@ if TYPE_CHECKING:
     from psco.momentum import MomentumQueue, MomentumTwin
     from psco.networks import BACKBONES, conv4, conv5, predictor, projector
     from psco.recipe import Recipe, load_recipe
+    from psco.report.viewsheet import ViewSheet, view_sheet
     from psco.result import Report
     from psco.rules import RULES
     from psco.training import Run, pretrain
     from psco.views import TwoViews, View
 
 _HOMES = {
-    "psco.classifier": ("FewShotClassifier",),
+    "psco.classifier": ("FewShotClassifier", "open_set_quality"),
+    "psco.comparison": ("Comparison", "compare"),
     "psco.confidence": ("expected_calibration_error",),
     "psco.data": ("ImageSet", "load_dataset"),
     "psco.encoder": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
     "psco.evaluation": ("evaluate",),
-    "psco.methods": ("METHODS",),
+    "psco.methods": ("METHODS", "Episode", "Method"),
     "psco.methods.psco": (
         "PsCo",
         "byol_loss",
@@ -57,6 +60,7 @@ _HOMES = {
     "psco.momentum": ("MomentumQueue", "MomentumTwin"),
     "psco.networks": ("BACKBONES", "conv4", "conv5", "predictor", "projector"),
     "psco.recipe": ("Recipe", "load_recipe"),
+    "psco.report.viewsheet": ("ViewSheet", "view_sheet"),
     "psco.result": ("Report",),
     "psco.rules": ("RULES",),
     "psco.training": ("Run", "pretrain"),
@@ -68,10 +72,13 @@ __all__ = [
     "BACKBONES",
     "METHODS",
     "RULES",
+    "Comparison",
     "Encoder",
+    "Episode",
     "FewShotClassifier",
     "ImageSet",
     "InputError",
+    "Method",
     "MomentumQueue",
     "MomentumTwin",
     "PsCo",
@@ -81,8 +88,10 @@ __all__ = [
     "Run",
     "TwoViews",
     "View",
+    "ViewSheet",
     "__version__",
     "byol_loss",
+    "compare",
     "contrastive_loss",
     "conv4",
     "conv5",
@@ -92,6 +101,7 @@ __all__ = [
     "load_dataset",
     "load_recipe",
     "moco_loss",
+    "open_set_quality",
     "predictor",
     "pretrain",
     "projector",
@@ -99,6 +109,7 @@ __all__ = [
     "select_shots",
     "shot_overlap",
     "sinkhorn",
+    "view_sheet",
 ]
 
 

@@ -12,12 +12,15 @@ from typing import Annotated
 
 import typer
 
+from psco.cli.bench import bench
 from psco.cli.common import spread_lists
+from psco.cli.comparing import compare, methods
 from psco.cli.data import app as data
 from psco.cli.doctor import doctor
 from psco.cli.testing import evaluate
 from psco.cli.training import demo, pretrain
 from psco.cli.using import classify, embed, fit
+from psco.cli.views import views
 from psco.version import __version__
 
 app = typer.Typer(
@@ -27,7 +30,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, pretrain, evaluate, fit, classify, embed, doctor):
+for command in (
+    demo,
+    views,
+    pretrain,
+    evaluate,
+    methods,
+    compare,
+    fit,
+    classify,
+    embed,
+    bench,
+    doctor,
+):
     app.command()(command)
 app.add_typer(data)
 

@@ -1,0 +1,1 @@
+"""How fast it is: ratios measured side by side, in one run, on the machine at hand."""
