@@ -195,7 +195,8 @@ def load_recipe(recipe: str | Path | Recipe, overrides: Iterable[str] = ()) -> R
     return check_recipe(tree, source)
 
 
-def shortcuts(
+def with_flags(
+    overrides: Iterable[str] = (),
     method: str | None = None,
     epochs: float | None = None,
     steps: int | None = None,
@@ -203,16 +204,21 @@ def shortcuts(
     seed: int | None = None,
     init: str | Path | None = None,
 ) -> list[str]:
-    """Write the settings that have a flag of their own as overrides; None sets nothing."""
+    """Add the settings that have a flag of their own to overrides; None adds nothing.
+
+    The method comes first, since the overrides may change its options; all others come last, and
+    win over an override of the whole section.
+    """
+    before = [] if method is None else [f"method={{name: {method}}}"]
     given = {
-        "method": None if method is None else f"{{name: {method}}}",
         "train.epochs": epochs,
         "train.steps": steps,
         "train.minutes": minutes,
         "train.seed": seed,
         "init": None if init is None else json.dumps(str(init)),  # a path may look like YAML
     }
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    after = [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [*before, *overrides, *after]
 
 
 def check_recipe(tree: dict[str, Any], source: str) -> Recipe:

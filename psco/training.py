@@ -36,7 +36,7 @@ from psco.methods import Method
 from psco.metrics import Logger, csv_logger, read_metrics, tensorboard_logger
 from psco.networks.pretrained import weights_file
 from psco.progress import Bar
-from psco.recipe import Recipe, default_recipe, load_recipe, shortcuts
+from psco.recipe import Recipe, default_recipe, load_recipe, with_flags
 from psco.runtime import environment, keep_freed_memory
 from psco.seal import hash_file
 from psco.views import TwoViews
@@ -142,7 +142,7 @@ def pretrain(
         If the loss stops being finite; the last good checkpoint stays.
     """
     folder = Path(out)
-    changes = [*shortcuts(method, epochs, steps, minutes, seed, init), *overrides]
+    changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
     due = _clock(checkpoint_minutes, checkpoint_steps)
     settled = _settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train

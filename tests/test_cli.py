@@ -243,7 +243,7 @@ def test_the_demo_writes_its_report(psco, tmp_path):
     pixels = next(r for r in report["results"] if r["method"] == "pixels" and r["ways"] == 20)
     assert 20 <= pixels["mean"] <= 45
     html = (out / "report.html").read_text()
-    assert html.count("<svg") == 2
+    assert html.count("<svg") == 3  # accuracies, training curves, reliability
     assert "data:image/png;base64" in html
     assert 'class="right"' in html
     assert 'class="wrong"' in html

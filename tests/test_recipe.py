@@ -4,7 +4,7 @@ import pytest
 
 import psco
 from psco.build import build_method, build_views
-from psco.recipe import check_recipe, read_tree, recipe_names, shortcuts
+from psco.recipe import check_recipe, read_tree, recipe_names, with_flags
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -54,7 +54,7 @@ def test_overrides_win_over_the_recipe():
 
 
 def test_a_new_length_replaces_the_recipes():
-    train = psco.load_recipe("omniglot", shortcuts(steps=5)).train
+    train = psco.load_recipe("omniglot", with_flags(steps=5)).train
     assert (train.epochs, train.steps, train.minutes) == (None, 5, None)
 
 

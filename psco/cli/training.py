@@ -62,10 +62,10 @@ def pretrain(
     changes = [f"train.precision={precision}"] if precision else []
     changes += settings or []
     if print_config:
-        from psco.recipe import default_recipe, load_recipe, shortcuts
+        from psco.recipe import default_recipe, load_recipe, with_flags
 
-        flags = shortcuts(method, epochs, steps, minutes, seed, init)
-        text = load_recipe(recipe or default_recipe(data), [*flags, *changes]).to_yaml()
+        changes = with_flags(changes, method, epochs, steps, minutes, seed, init)
+        text = load_recipe(recipe or default_recipe(data), changes).to_yaml()
         typer.echo(text, nl=False)
         return
     if out is None:

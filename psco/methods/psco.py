@@ -170,6 +170,26 @@ def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
 # ---------------------------------------------------------------------- Section 3.2: meta-training
 
 
+def pseudo_supervised_loss(q: Tensor, s: Tensor, temperature: float) -> Tensor:
+    """Contrast every query with its own K shots among those of all queries, Eq. (5).
+
+    The matrix A of Eq. (1) need not be written down: row n has its ones at columns nK to nK + K − 1.
+
+    Parameters
+    ----------
+    q
+        (N, d) query representations of unit length.
+    s
+        (NK, d) shots of unit length, those of a query side by side.
+    temperature
+        τ_PsCo > 0.
+    """
+    N = len(q)
+    logits = q @ s.T / temperature  # (N, NK)
+    own = logits.view(N, N, -1).diagonal()  # (K, N)
+    return (logits.logsumexp(dim=1) - own.mean(dim=0)).mean()
+
+
 def moco_loss(
     q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
 ) -> Tensor:
@@ -318,8 +338,7 @@ class PsCo(Method):
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
             s = queue[shots.flatten()]  # (NK, d)
-            A = torch.eye(len(q)).to(q).repeat_interleave(self.shots, dim=1)  # (N, NK)
-        losses = {"psco": _contrast(q @ s.T / self.temperature, A)}  # Eq. (5)
+        losses = {"psco": pseudo_supervised_loss(q, s, self.temperature)}
         if self.auxiliary == "moco":
             losses["moco"] = moco_loss(q, z, queue, self.moco_temperature, self.batch_negatives)
         elif self.auxiliary == "byol":

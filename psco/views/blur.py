@@ -65,12 +65,11 @@ class Blur:
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Blur (B, C, H, W) float32 images."""
         low, high = self.sigma
-        chosen = toss(len(images), self.probability, generator).to(images.device)
+        # Which ones is settled on the host, so that no device has to be asked for their number.
+        chosen = toss(len(images), self.probability, generator).nonzero()[:, 0]  # (b,)
         sigma = low + (high - low) * torch.rand(len(images), generator=generator)  # (B,)
-        sigma = sigma.to(images.device)[chosen]
+        sigma, chosen = sigma[chosen].to(images.device), chosen.to(images.device)
         reach = math.ceil(REACH * high)
         rows = blur_weights(sigma, images.shape[2], reach)
         columns = blur_weights(sigma, images.shape[3], reach)
-        images = images.clone()
-        images[chosen] = separable(images[chosen], rows, columns)
-        return images
+        return images.index_copy(0, chosen, separable(images[chosen], rows, columns))
