@@ -209,7 +209,7 @@ def with_flags(
     The method comes first, since the overrides may change its options; all others come last, and
     win over an override of the whole section.
     """
-    before = [] if method is None else [f"method={{name: {method}}}"]
+    before = [] if method is None else [f"method.name={method}"]
     given = {
         "train.epochs": epochs,
         "train.steps": steps,
@@ -261,6 +261,8 @@ def _adopt_method(tree: dict[str, Any], overrides: Iterable[str]) -> None:
             chosen["method"] = dict(own) if isinstance(own, dict) else {}
             _apply(chosen, override)
     before, name = (m.get("name") if isinstance(m, dict) else None for m in (own, chosen["method"]))
+    if name != before:
+        tree["method"] = {"name": name}  # the options belong to the method that is left
     changes = _folder() / "methods" / f"{name}.yaml"
     if not changes.is_file():
         return

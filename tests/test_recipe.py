@@ -112,3 +112,10 @@ def test_unknown_recipes_and_files_are_errors():
         psco.load_recipe("omniglt")
     with pytest.raises(psco.InputError, match=r"no recipe file 'none\.yaml'"):
         psco.load_recipe("none.yaml")
+
+
+def test_naming_the_recipes_own_method_keeps_its_options_and_another_one_has_its_own():
+    own = psco.load_recipe("omniglot", with_flags(method="psco"))
+    assert own == psco.load_recipe("omniglot")
+    other = psco.load_recipe("omniglot", with_flags(["method.momentum=0.5"], method="moco")).method
+    assert other.options == {"queue_size": 16384, "momentum": 0.5, "temperature": 0.2}
