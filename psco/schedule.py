@@ -78,5 +78,9 @@ def build_optimizer(method: nn.Module, train: TrainSettings, rate: float) -> Opt
     if train.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=rate, weight_decay=train.weight_decay)
     return torch.optim.SGD(
-        parameters, lr=rate, momentum=train.sgd_momentum, weight_decay=train.weight_decay
+        parameters,
+        lr=rate,
+        momentum=train.sgd_momentum,
+        weight_decay=train.weight_decay,
+        fused=True,  # one pass over each weight, its gradient and its momentum
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import psco
+from psco.methods.psco import rank_by_plan
 
 matrices = st.tuples(st.integers(1, 6), st.integers(1, 9)).flatmap(
     lambda shape: arrays(
@@ -125,3 +126,15 @@ def test_overlap_counts_shots_that_another_row_has_too():
     assert psco.shot_overlap(torch.tensor([[0, 1], [2, 3]]), 9) == 0
     assert psco.shot_overlap(torch.tensor([[0, 1], [1, 2]]), 9) == 0.25
     assert psco.shot_overlap(torch.tensor([[4], [4], [4], [4]]), 9) == 0.75
+
+
+@given(cosines)
+def test_ranking_by_the_plan_is_the_plan_but_for_a_factor_of_each_row(matrix):
+    sim = torch.from_numpy(matrix).double()
+    ranks, plan = rank_by_plan(sim, 0.05, 3, bound=2.0), psco.sinkhorn(sim, 0.05, 3)
+    torch.testing.assert_close(ranks / ranks.sum(dim=1, keepdim=True) / len(sim), plan)
+
+
+def test_one_shot_is_the_largest_entry_as_with_more_shots():
+    plan = torch.rand(20, 50, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(psco.select_shots(plan, 1), psco.select_shots(plan, 3)[:, :1])

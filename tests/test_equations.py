@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import psco
+from psco.methods.contrast import contrast_with_queue, plain_contrast
+from psco.methods.psco import pseudo_supervised_loss
 
 
 def unit(n: int, d: int, seed: int) -> torch.Tensor:
@@ -101,6 +103,47 @@ def test_moco_loss_is_equation_6_over_own_key_and_negatives(batch_negatives):
         total += contrast_twin(q[i : i + 1], candidates, A, 0.2)
     loss = psco.moco_loss(q, z, queue, 0.2, batch_negatives)
     assert loss.item() == pytest.approx(total / 5)
+
+
+@pytest.mark.parametrize("batch_negatives", [False, True])
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 5.0])
+def test_the_quick_contrast_has_loss_and_gradient_of_the_plain_one(temperature, batch_negatives):
+    q, z, queue = unit(5, 7, 0).double(), unit(5, 7, 1).double(), unit(8, 7, 2).double()
+    results = []
+    for contrast in (contrast_with_queue, plain_contrast):
+        free = q.clone().requires_grad_()
+        loss = contrast(free, z, queue, temperature, batch_negatives)
+        (3 * loss).backward()
+        results.append((loss.detach(), free.grad))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["very cold", "key with gradient", "half precision"])
+def test_where_the_quick_contrast_does_not_apply_the_plain_one_answers(case):
+    q, z, queue = unit(5, 7, 0).requires_grad_(), unit(5, 7, 1), unit(8, 7, 2)
+    temperature = 0.004 if case == "very cold" else 0.2
+    if case == "key with gradient":
+        z.requires_grad_()
+    if case == "half precision":
+        q, z, queue = (x.detach().bfloat16() for x in (q, z, queue))
+    loss = contrast_with_queue(q, z, queue, temperature)
+    assert loss.isfinite()
+    torch.testing.assert_close(
+        loss.float(), plain_contrast(q, z, queue, temperature).float(), rtol=1e-2, atol=1e-2
+    )
+    if case == "key with gradient":
+        loss.backward()
+        assert z.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("shots", [1, 3])
+def test_the_pseudo_supervised_loss_is_equation_1_with_a_block_diagonal_matrix(shots):
+    q, s = unit(4, 7, 0), unit(4 * shots, 7, 1)
+    A = torch.zeros(4, 4 * shots)
+    for n in range(4):
+        A[n, n * shots : (n + 1) * shots] = 1
+    loss = pseudo_supervised_loss(q, s, 0.7)
+    assert loss.item() == pytest.approx(contrast_twin(q, s, A, 0.7))
 
 
 def test_byol_loss_is_the_squared_distance_in_both_directions():

@@ -88,7 +88,8 @@ def step_operations(recipe: Recipe) -> dict[str, int]:
     M, K, d = options["queue_size"], options["shots"], recipe.heads.out
     similarity = 2 * N * M * d  # z with the queue, no gradient
     pseudo_task = 2 * N * (N * K) * d  # q with the shots, forward and back to q
-    moco = 2 * N * (N + M) * d if options["auxiliary"] == "moco" else 0  # the same with [z; queue]
+    keys = M + N * options["batch_negatives"]
+    moco = 2 * N * keys * d if options["auxiliary"] == "moco" else 0  # the same with the queue
     queue = similarity + 2 * pseudo_task + 2 * moco
     return {name: recipe.train.accumulate * n for name, n in {**total, "queue": queue}.items()}
 

@@ -31,6 +31,7 @@ from psco.bench.inputs import Case, invent_images
 from psco.build import build_method
 from psco.data import ImageSet
 from psco.errors import InputError
+from psco.networks import ConvNet
 from psco.recipe import ImageSettings, Recipe
 
 _WORKERS = 2
@@ -199,6 +200,8 @@ class NaivePsCo(nn.Module):
 def naive_twin(method: Any) -> NaivePsCo:
     """Copy weights, queue and settings of a `psco.methods.psco.PsCo` into a naive one."""
     f, g, h = (copy.deepcopy(m) for m in (method.backbone, method.projector, method.predictor))
+    if isinstance(f, ConvNet):
+        f = nn.Sequential(*f)  # its layers, one after the other
     return NaivePsCo(
         f,
         g,

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require
 from psco.momentum import Buffers, MomentumQueue, MomentumTwin
 
@@ -87,7 +88,8 @@ def sinkhorn(
     iterations
         Rounds of (columns, rows), at least 1.
     bound
-        A known bound of max − min of the similarities (2 for cosines) saves measuring it.
+        Similarities are known to lie between −bound/2 and bound/2 (2 for cosines), which saves
+        measuring them.
 
     Returns
     -------
@@ -95,23 +97,43 @@ def sinkhorn(
         (N, M) transport plan, non-negative: every row sums to 1/N, every column approaches 1/M.
         float64 for float64 input, else float32, as half precision cannot hold 1/(NM).
     """
+    kernel, u, v = _scale_kernel(similarity, epsilon, iterations, bound)
+    return kernel.mul_(u[:, None]).mul_(v)
+
+
+@torch.no_grad()
+def rank_by_plan(similarity: Tensor, epsilon: float, iterations: int, bound: float) -> Tensor:
+    """Give the plan of `sinkhorn` up to a factor for each row, in fewer passes over the matrix.
+
+    Which entries of a row are the largest, and in which proportion, is all that the selection of
+    shots asks for. The factors u of the rows do not change that.
+    """
+    kernel, _, v = _scale_kernel(similarity, epsilon, iterations, bound)
+    return kernel.mul_(v)
+
+
+def _scale_kernel(
+    similarity: Tensor, epsilon: float, iterations: int, bound: float | None
+) -> tuple[Tensor, Tensor, Tensor]:  # (N, M), (N,), (M,)
     require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     N, M = similarity.shape
     sim = similarity if similarity.dtype == torch.float64 else similarity.float()
+    top = sim.max() if bound is None else bound / 2
     if bound is None:
         bound = float(sim.max().double() - sim.min().double())
     # The kernel spans exp(bound / ε), and its product with u or v may span that once more.
     if bound / epsilon > -0.47 * math.log(torch.finfo(sim.dtype).tiny):
-        return _log_sinkhorn(sim, epsilon, iterations)
+        plan = _log_sinkhorn(sim, epsilon, iterations)
+        return plan, torch.ones_like(plan[:, 0]), torch.ones_like(plan[0])
 
-    kernel = ((sim - sim.max()) / epsilon).exp_()  # (N, M)
+    kernel = (sim - top).div_(epsilon).exp_()  # (N, M), read from now on and never rewritten
     u = torch.ones_like(kernel[:, 0])  # (N,)
     v = torch.ones_like(kernel[0])  # (M,)
     for _ in range(iterations):
         v = 1 / (M * (kernel.T @ u))
         u = 1 / (N * (kernel @ v))
-    return kernel.mul_(u[:, None]).mul_(v)
+    return kernel, u, v
 
 
 def _log_sinkhorn(similarity: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -157,7 +179,7 @@ def select_shots(
     if sample:  # the k largest of log p + Gumbel noise are k draws without replacement
         noise = torch.empty_like(plan).exponential_(generator=generator)
         scores = plan.log() - noise.log()
-    return scores.topk(k, dim=1).indices
+    return scores.max(dim=1, keepdim=True).indices if k == 1 else scores.topk(k, dim=1).indices
 
 
 def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
@@ -173,7 +195,7 @@ def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
 def pseudo_supervised_loss(q: Tensor, s: Tensor, temperature: float) -> Tensor:
     """Contrast every query with its own K shots among those of all queries, Eq. (5).
 
-    The matrix A of Eq. (1) need not be written down: row n has its ones at columns nK to nK + K − 1.
+    The matrix A of Eq. (1) need not be written down: the ones of row n are at columns nK … nK+K−1.
 
     Parameters
     ----------
@@ -198,12 +220,7 @@ def moco_loss(
     The negatives are the queue (M, d); with ``batch_negatives`` also the keys of the other images
     of the batch, as the paper's text has it. The authors' code, and MoCo, use the queue only.
     """
-    N = len(q)
-    logits = q @ torch.cat([z, queue]).T / temperature  # (N, N + M)
-    if not batch_negatives:
-        others = ~torch.eye(N, dtype=torch.bool, device=q.device)
-        logits[:, :N].masked_fill_(others, -torch.inf)
-    return F.cross_entropy(logits, torch.arange(N, device=q.device))
+    return contrast_with_queue(q, z, queue, temperature, batch_negatives)
 
 
 def byol_loss(q: Tensor, z: Tensor) -> Tensor:
@@ -361,9 +378,9 @@ class PsCo(Method):
             self.momentum_backbone.update(self.backbone, self.momentum)
             self.momentum_projector.update(self.projector, self.momentum)
 
-    def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M)
+    def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
         if self.sinkhorn:
-            return sinkhorn(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations, bound=2.0)
+            return rank_by_plan(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations, bound=2.0)
         return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
 
     # ---------------------------------------------------------------------- Section 3.3: meta-test

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
+
+from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.networks.block import can_fuse, conv_block
 
 
 class ConvNet(nn.Sequential):
@@ -34,6 +37,17 @@ class ConvNet(nn.Sequential):
             ]
             channels = width
         super().__init__(*layers, nn.Flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give features (N, d) of images (N, C, H, W)."""
+        layers: list[Any] = list(self)
+        for place in range(0, len(layers) - 1, 4):
+            conv, norm, relu, pool = layers[place : place + 4]
+            if can_fuse(x, conv, norm, relu, pool):
+                x = conv_block(x, conv, norm, pool)
+            else:
+                x = pool(relu(norm(conv(x))))
+        return x.flatten(1)
 
 
 def conv4(

@@ -1,0 +1,87 @@
+"""The contrast with a long queue in few passes over memory; the same numbers as the plain form.
+
+Logits against a queue of M keys are the largest tensor of a step. The plain form writes it five
+times over (product, temperature, mask, logarithm of the softmax, gradient) and reads it as often.
+Here it is written once: where a loss is a mean over rows, its gradient is known as soon as the
+softmax is, up to the factor that comes from behind.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def contrast_with_queue(
+    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+) -> Tensor:
+    """Give the mean cross-entropy of picking z_n for q_n among z_n and the queue.
+
+    Parameters
+    ----------
+    q, z
+        (N, d) queries and their own keys, of unit length.
+    queue
+        (M, d) other keys, of unit length.
+    temperature
+        τ > 0.
+    batch_negatives
+        Whether the keys of the other queries, z_m, are among the negatives.
+
+    Returns
+    -------
+    Tensor
+        A scalar.
+    """
+    usual = not (z.requires_grad or queue.requires_grad) and q.dtype == z.dtype == queue.dtype
+    # Unit vectors have logits within 1/τ of zero, so one shift of 1/τ serves all of them.
+    span = -math.log(torch.finfo(q.dtype).tiny)
+    if usual and 2 / temperature < 0.9 * span and not torch.is_autocast_enabled(q.device.type):
+        loss: Tensor = _QueueContrast.apply(  # type: ignore[no-untyped-call]
+            q, z, queue, temperature, batch_negatives
+        )
+        return loss
+    return plain_contrast(q, z, queue, temperature, batch_negatives)
+
+
+def plain_contrast(
+    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+) -> Tensor:
+    """Give the same, line by line as it is defined, for any numbers and gradients."""
+    N = len(q)
+    logits = q @ torch.cat([z, queue]).T / temperature  # (N, N + M)
+    if not batch_negatives:
+        others = ~torch.eye(N, dtype=torch.bool, device=q.device)
+        logits[:, :N].masked_fill_(others, -torch.inf)
+    return F.cross_entropy(logits, torch.arange(N, device=q.device))
+
+
+class _QueueContrast(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool
+    ) -> Tensor:
+        shift, scaled = 1 / temperature, q / temperature
+        own = (scaled * z).sum(dim=1)  # (N,)
+        p = (scaled @ queue.T).sub_(shift).exp_()  # (N, M), the softmax but for its sum
+        total, expected = p.sum(dim=1), p @ queue  # (N,), (N, d), the mean key but for the sum
+        if batch_negatives:
+            near = (scaled @ z.T).sub_(shift).exp_()  # (N, N)
+            total, expected = total + near.sum(dim=1), expected.addmm_(near, z)
+        else:
+            near = (own - shift).exp()  # (N,)
+            total, expected = total + near, expected.addcmul_(near[:, None], z)
+        ctx.save_for_backward(
+            expected.div_(total[:, None]).sub_(z).div_(temperature * len(q))  # dL/dq
+        )
+        return (total.log() + shift - own).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient * ctx.saved_tensors[0], None, None, None, None
