@@ -65,15 +65,11 @@ class Feed(Dataset[Batch]):
         """Give the (B,) indices of batch ``number`` (from 0)."""
         epoch, place = divmod(number, self.batches_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._shuffled(epoch)
+            random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
+            self._epoch, self._order = epoch, random.permutation(len(self._set))
         size = self.batch_size
         indices: np.ndarray = self._order[place * size : (place + 1) * size]
         return indices
-
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        """Give the order of the images in an epoch."""
-        random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
-        return random.permutation(len(self._set))
 
     def __getitem__(self, number: int) -> Batch:
         indices = self.indices(number)

@@ -46,14 +46,13 @@ class StreamFeed(Feed):
         Processes that decode; see `Feed`. Reading is done by a thread of this process.
     buffer
         Encoded images to choose from at random; it takes memory and time at the start.
-    rank, world
-        Which part of the images this is, from 0, of how many. The part has ``batch_size / world``
-        images of every batch.
+    rank, ranks
+        See `split`.
 
     Raises
     ------
     InputError
-        If the images are not in shards, or the batch cannot be divided among the ranks.
+        If the images are not in shards, or the batch cannot be split evenly.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class StreamFeed(Feed):
         *,
         buffer: int,
         rank: int = 0,
-        world: int = 1,
+        ranks: int = 1,
     ) -> None:
         super().__init__(images, batch_size, seed, workers)
         if not isinstance(images.images, LazyImages) or not isinstance(images.images.files, Shards):
@@ -73,14 +72,39 @@ class StreamFeed(Feed):
                 f"only tar shards are read from end to end, and {images.name!r} is none; "
                 f"--set train.shuffle_buffer=0"
             )
-        if not 0 <= rank < world or batch_size % world:
-            raise InputError(f"rank {rank} of {world} cannot have its part of {batch_size} images")
         if buffer < 1:
             raise InputError(f"buffer must be at least 1, not {buffer}")
-        self._images, self._shards = images.images, images.images.files
-        self.batch_size = batch_size // world
-        self._length = self.batches_per_epoch * self.batch_size  # images of an epoch here
-        self._buffer, self._rank = min(buffer, self._length), rank
+        self._images, self._shards, self._size = images.images, images.images.files, buffer
+        self.split(rank, ranks)
+
+    def split(self, rank: int, ranks: int) -> None:
+        """Read the part of one rank alone; sizes and numbers stay those of all ranks.
+
+        Parameters
+        ----------
+        rank, ranks
+            Which part this is, from 0, and of how many. It has ``batch_size / ranks`` images of
+            each batch.
+
+        Raises
+        ------
+        InputError
+            If the batch cannot be split evenly.
+        """
+        if not 0 <= rank < ranks or self.batch_size % ranks:
+            raise InputError(
+                f"rank {rank} of {ranks} cannot have its share of a batch of {self.batch_size} "
+                f"images; --set train.batch_size={-(-self.batch_size // ranks) * ranks}"
+            )
+        self._rank, self._ranks, self._own = rank, ranks, self.batch_size // ranks
+        self._length = self.batches_per_epoch * self._own  # images of an epoch here
+        self._buffer = min(self._size, self._length)
+        self._epoch = -1
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """First row and size of the whole batch if this feed gives a part of it, else None."""
+        return None if self._ranks == 1 else (self._rank * self._own, self.batch_size)
 
     def plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Give what is read in an epoch, and in which order it comes out of the buffer.
@@ -106,10 +130,14 @@ class StreamFeed(Feed):
         own = np.random.Generator(np.random.Philox(key=[self._seed, epoch]).jumped(self._rank + 1))
         return np.concatenate(parts), shuffle_buffer(self._length, self._buffer, own)
 
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        stream, order = self.plan(epoch)
-        shuffled: np.ndarray = stream[order]
-        return shuffled
+    def indices(self, number: int) -> np.ndarray:
+        """Give the (B / ranks,) indices of batch ``number`` (from 0) on this rank."""
+        epoch, place = divmod(number, self.batches_per_epoch)
+        if epoch != self._epoch:
+            stream, order = self.plan(epoch)
+            self._epoch, self._order = epoch, stream[order]
+        indices: np.ndarray = self._order[place * self._own : (place + 1) * self._own]
+        return indices
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Give the batches ``start``, ``start + 1``, ... without end."""
@@ -125,13 +153,13 @@ class StreamFeed(Feed):
         for epoch in itertools.count(start // self.batches_per_epoch):
             order = self.plan(epoch)[1] + epoch * self._length
             skipped = max(start - epoch * self.batches_per_epoch, 0)
-            for place in range(skipped * self.batch_size, self._length, self.batch_size):
+            for place in range(skipped * self._own, self._length, self._own):
                 # What comes at time t is below t + buffer; see `plan`.
-                until = epoch * self._length + place + self.batch_size + self._buffer - 2
+                until = epoch * self._length + place + self._own + self._buffer - 2
                 while last < until:
                     last, number, content = next(incoming)
                     held[last] = number, content
-                chosen = [held.pop(p) for p in order[place : place + self.batch_size].tolist()]
+                chosen = [held.pop(p) for p in order[place : place + self._own].tolist()]
                 yield np.array([n for n, _ in chosen]), [content for _, content in chosen]
 
     def _incoming(self, start: int) -> Iterator[tuple[int, int, bytes]]:
@@ -143,7 +171,7 @@ class StreamFeed(Feed):
         def places() -> Iterator[tuple[int, int]]:
             for epoch in itertools.count(start // self.batches_per_epoch):
                 stream, order = self.plan(epoch)
-                done = max(start - epoch * self.batches_per_epoch, 0) * self.batch_size
+                done = max(start - epoch * self.batches_per_epoch, 0) * self._own
                 left = np.sort(order[done:])
                 yield from zip(
                     (left + epoch * self._length).tolist(), stream[left].tolist(), strict=True

@@ -334,18 +334,19 @@ def test_the_shuffle_buffer_is_that_of_its_slow_twin(length, data):
 
 
 @pytest.mark.parametrize("buffer", [1, 5, 20, 1000])
-@pytest.mark.parametrize(("world", "batch"), [(1, 8), (2, 8), (3, 6), (10, 20)])
-def test_ranks_share_an_epoch_without_overlap(toy, world, batch, buffer):
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 8), (2, 8), (3, 6), (10, 20)])
+def test_ranks_share_an_epoch_without_overlap(toy, ranks, batch, buffer):
     feeds = [
-        StreamFeed(toy, batch, seed=3, buffer=buffer, rank=rank, world=world)
-        for rank in range(world)  # with 10 ranks there are more of them than shards
+        StreamFeed(toy, batch, seed=3, buffer=buffer, rank=rank, ranks=ranks)
+        for rank in range(ranks)  # with 10 ranks there are more of them than shards
     ]
     assert {feed.batches_per_epoch for feed in feeds} == {50 // batch}
     orders = set()
     for epoch in range(3):
         numbers = range(epoch * (50 // batch), (epoch + 1) * (50 // batch))
         seen = [feed.indices(n).tolist() for feed in feeds for n in numbers]
-        assert {len(part) for part in seen} == {batch // world}
+        assert {len(part) for part in seen} == {batch // ranks}
+        assert {feed.batch_size for feed in feeds} == {batch}
         assert len(set(itertools.chain(*seen))) == 50 // batch * batch
         orders.add(str(seen))
         for feed in feeds:  # unbroken runs of whole shards, but for the first and the last
@@ -359,7 +360,7 @@ def test_ranks_share_an_epoch_without_overlap(toy, world, batch, buffer):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
 def test_batches_read_in_order_are_those_found_by_number_from_any_start(toy, buffer, workers):
-    feed = StreamFeed(toy, 8, seed=1, workers=workers, buffer=buffer, rank=1, world=2)
+    feed = StreamFeed(toy, 8, seed=1, workers=workers, buffer=buffer, rank=1, ranks=2)
     starts = [0, 3, 5, 6, 13] if workers == 0 else [4]
     for start in starts:
         for number, (images, labels) in enumerate(
@@ -398,9 +399,9 @@ def test_shards_are_read_forward_and_each_image_once(toy, monkeypatch):
 def test_what_cannot_be_streamed_is_refused(toy, pictures):
     with pytest.raises(InputError, match=r"only tar shards .* --set train.shuffle_buffer=0"):
         StreamFeed(psco.ImageSet(pictures), 8, 0, buffer=4)
-    for rank, world in [(2, 2), (-1, 2), (0, 3)]:
-        with pytest.raises(InputError, match=rf"rank {rank} of {world} cannot have its part of 8"):
-            StreamFeed(toy, 8, 0, buffer=4, rank=rank, world=world)
+    for rank, ranks in [(2, 2), (-1, 2), (0, 3)]:
+        with pytest.raises(InputError, match=rf"rank {rank} of {ranks} cannot have .* batch of 8"):
+            StreamFeed(toy, 8, 0, buffer=4, rank=rank, ranks=ranks)
     with pytest.raises(InputError, match="buffer must be at least 1, not 0"):
         StreamFeed(toy, 8, 0, buffer=0)
 
