@@ -1,13 +1,15 @@
 """The order in which training sees the images, a pure function of (seed, batch number).
 
-`Feed` shuffles the whole set, `EpisodeFeed` draws few-shot tasks from its classes.
+`Feed` shuffles the whole set, `EpisodeFeed` draws few-shot tasks from its classes, `StreamFeed` (in
+``psco.stream``) reads tar shards from end to end.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,14 +78,34 @@ class Feed(Dataset[Batch]):
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Give the batches ``start``, ``start + 1``, ... without end."""
+        return self._load(self, itertools.count(start))
+
+    def _load(self, dataset: Dataset[Batch], keys: Iterable[Any]) -> Iterator[Batch]:
+        """Let the workers make ``dataset[key]`` for each key."""
         loader = DataLoader(
-            self,
+            _Telling(dataset),
             batch_size=None,  # an item is a batch already
-            sampler=itertools.count(start),
+            sampler=keys,
             num_workers=self._workers,
             pin_memory=torch.cuda.is_available(),
         )
-        return iter(loader)
+        for batch in loader:
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
+
+
+class _Telling(Dataset[Batch | InputError]):
+    """Gives what is wrong with the input, where DataLoader would raise it with a traceback."""
+
+    def __init__(self, dataset: Dataset[Batch]) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Any) -> Batch | InputError:
+        try:
+            return self._dataset[key]
+        except InputError as error:
+            return InputError(str(error))
 
 
 class EpisodeFeed(Feed):
@@ -122,9 +144,28 @@ class EpisodeFeed(Feed):
 
 
 def feed_for(
-    method: Method, images: ImageSet, batch_size: int, seed: int, workers: int | None = None
+    method: Method,
+    images: ImageSet,
+    batch_size: int,
+    seed: int,
+    workers: int | None = None,
+    buffer: int = 0,
 ) -> Feed:
-    """Make the feed that a method trains on: tasks if it asks for them, else shuffled batches."""
+    """Make the feed that a method trains on.
+
+    That is tasks if the method asks for them; tar shards read from end to end if ``buffer`` is not
+    0; else shuffled batches.
+    """
+    if buffer:
+        # Imported here because it builds on this module.
+        from psco.stream import StreamFeed
+
+        if method.episode is not None:
+            raise InputError(
+                "a method that trains on tasks cannot read shards from end to end; "
+                "--set train.shuffle_buffer=0"
+            )
+        return StreamFeed(images, batch_size, seed, workers, buffer=buffer)
     if method.episode is not None:
         return EpisodeFeed(images, method.episode, seed, workers)
     return Feed(images, batch_size, seed, workers)

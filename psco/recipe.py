@@ -92,6 +92,11 @@ class TrainSettings(Section):
     minutes: float | None = Field(None, gt=0)
     batch_size: int = Field(256, ge=2)
     accumulate: int = Field(1, ge=1)
+    shuffle_buffer: int = Field(
+        0,
+        ge=0,
+        description="of tar shards that are read end to end, in images; 0: shuffle all",
+    )
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = Field(
         0.03, gt=0, description="of SGD for 256 images a step, scaled linearly; of Adam as it is"

@@ -166,7 +166,7 @@ def pretrain(
         return Run(folder, settled, 0, finished=True)
 
     learner.start(len(images.classes))
-    feed = feed_for(learner, images, train.batch_size, train.seed, workers)
+    feed = feed_for(learner, images, train.batch_size, train.seed, workers, train.shuffle_buffer)
     pair = build_views(settled) if views is None else TwoViews(*views)
     loop = Loop(learner, pair, feed, settled, folder)
     facts = {"data": fingerprint(images)}

@@ -26,7 +26,7 @@ LAYERS = [
     ["methods"],
     ["rules"],
     ["recipe"],
-    ["build", "check", "feed", "metrics", "schedule"],
+    ["build", "check", "feed", "metrics", "schedule", "stream"],
     ["checkpoint"],
     ["loop"],
     ["encoder", "result"],

@@ -20,6 +20,7 @@ from psco.data.objects import (
 )
 from psco.data.own import list_images, list_paths
 from psco.data.pack import pack as pack_files  # `psco.data.pack` stays the module
+from psco.data.shards import are_shards, load_shards
 from psco.errors import InputError, unknown_name
 
 
@@ -39,8 +40,9 @@ def load_dataset(
     ----------
     source
         The name of a data set (``"glyphs"``), a folder or zip archive of images (sub-folders are
-        classes), a CSV file that names them, a list of paths, an array (n, H, W) or (n, H, W, C)
-        of uint8, a data set of torch or of Hugging Face, or an `ImageSet`.
+        classes), tar shards (a pattern such as ``"data-{000000..000123}.tar"``, a glob, a folder
+        of .tar files), a CSV file that names them, a list of paths, an array (n, H, W) or
+        (n, H, W, C) of uint8, a data set of torch or of Hugging Face, or an `ImageSet`.
     split
         ``train``, ``val`` or ``test`` of a named data set; others have no splits.
     root
@@ -71,6 +73,8 @@ def load_dataset(
         return load_benchmark(source, split, root, size, channels)
     size, channels = size or 84, channels or 3
     if isinstance(source, (str, os.PathLike)):
+        if are_shards(source):
+            return load_shards(source, size, channels, max_bad=max_bad, progress=progress)
         path = Path(source)
         looks_like_a_name = path.name == source and not path.suffix
         if looks_like_a_name and not path.exists():

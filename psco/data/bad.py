@@ -59,12 +59,19 @@ def refuse_too_many(
     """
     number, total = sum(name in bad for name in files), len(files)
     if is_too_much(number, total, max_bad):
-        name, why = next(iter(bad.items()))
-        raise InputError(
-            f"{number} of {total} images in {place!r} ({number / total:.2%}) cannot be decoded, "
-            f"allowed are {max_bad:.2%}; the first is {name!r}: {why}; repair or remove them, or "
-            f"raise --max-bad"
-        )
+        raise too_many(number, total, next(iter(bad.items())), max_bad, place)
+
+
+def too_many(
+    number: int, total: int, first: tuple[str, str], max_bad: float, place: str
+) -> InputError:
+    """Make the error for too many bad files, the first one with its reason among them."""
+    name, why = first
+    return InputError(
+        f"{number} of {total} images in {place!r} ({number / total:.2%}) cannot be decoded, "
+        f"allowed are {max_bad:.2%}; the first is {name!r}: {why}; repair or remove them, or "
+        f"raise --max-bad"
+    )
 
 
 def warn(bad: Mapping[str, str], total: int) -> None:

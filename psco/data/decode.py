@@ -14,6 +14,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from psco.errors import InputError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
+# Beginnings of files of these formats; WebP is RIFF, TIFF either II or MM.
+_BEGINNINGS = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"II", b"MM", b"BM", b"GIF8", b"P")
 MAX_PIXELS = 89_478_485  # held in memory for one picture; above it Pillow suspects a bomb, too
 _LARGE = 4_000_000  # pixels; of larger pictures only one at a time is held in memory
 _ONE_LARGE = threading.Lock()
@@ -109,6 +111,11 @@ def probe_image(content: bytes, *, name: str = "image") -> Header:
     """
     with _one_kind_of_error(name, content), _open(content) as file:
         return Header(file.width, file.height, file.mode, file.format or "unknown")
+
+
+def begins_like_image(beginning: bytes) -> bool:
+    """Say whether the first bytes of a file may be those of a picture; never too strict."""
+    return beginning.startswith(_BEGINNINGS)
 
 
 def square_image(image: Image.Image, size: int, channels: int) -> np.ndarray:

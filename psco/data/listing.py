@@ -40,6 +40,14 @@ class Listing:
     def __len__(self) -> int:
         return len(self.files)
 
+    def file_name(self, number: int) -> str:
+        """Name a file, for messages."""
+        return self.files[number]
+
+    def content(self, number: int) -> bytes:
+        """Read a file; InputError if that fails."""
+        return self.source.read(self.files[number])
+
 
 def list_classes(
     source: Source, files: list[str], names: list[str], name: str, split: str
