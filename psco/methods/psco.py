@@ -71,9 +71,7 @@ def _contrast(logits: Tensor, A: Tensor) -> Tensor:  # (N, M), (N, M) -> ()
 
 
 @torch.no_grad()
-def sinkhorn(
-    similarity: Tensor, epsilon: float = 0.05, iterations: int = 3, bound: float | None = None
-) -> Tensor:
+def sinkhorn(similarity: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Solve the entropy-regularised assignment of Eq. (4), approximately, by Sinkhorn-Knopp.
 
     Finds P = diag(u) exp(similarity / ε) diag(v) by alternately fitting the columns (v) and the
@@ -87,9 +85,6 @@ def sinkhorn(
         Weight ε > 0 of the entropy: smaller is closer to a hard assignment.
     iterations
         Rounds of (columns, rows), at least 1.
-    bound
-        Similarities are known to lie between −bound/2 and bound/2 (2 for cosines), which saves
-        measuring them.
 
     Returns
     -------
@@ -97,43 +92,45 @@ def sinkhorn(
         (N, M) transport plan, non-negative: every row sums to 1/N, every column approaches 1/M.
         float64 for float64 input, else float32, as half precision cannot hold 1/(NM).
     """
-    kernel, u, v = _scale_kernel(similarity, epsilon, iterations, bound)
+    require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
+    require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
+    sim = similarity if similarity.dtype == torch.float64 else similarity.float()
+    top = sim.max()
+    if not _fits(float(top.double() - sim.min().double()) / epsilon, sim.dtype):
+        return _log_sinkhorn(sim, epsilon, iterations)
+    kernel = (sim - top).div_(epsilon).exp_()  # (N, M)
+    u, v = _scaling(kernel, iterations)
     return kernel.mul_(u[:, None]).mul_(v)
 
 
 @torch.no_grad()
-def rank_by_plan(similarity: Tensor, epsilon: float, iterations: int, bound: float) -> Tensor:
-    """Give the plan of `sinkhorn` up to a factor for each row, in fewer passes over the matrix.
+def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """Overwrite cosines (N, M) by the plan of `sinkhorn`, up to a factor for each row.
 
     Which entries of a row are the largest, and in which proportion, is all that the selection of
-    shots asks for. The factors u of the rows do not change that.
+    shots asks for, and the factors u do not change that. With cosines nothing has to be measured
+    first, so this takes three passes over the matrix less.
     """
-    kernel, _, v = _scale_kernel(similarity, epsilon, iterations, bound)
+    sim = cosines if cosines.dtype == torch.float64 else cosines.float()  # half is too coarse
+    if not _fits(2 / epsilon, sim.dtype):
+        return _log_sinkhorn(sim, epsilon, iterations)
+    kernel = sim.div_(epsilon).exp_()  # (N, M)
+    _, v = _scaling(kernel, iterations)
     return kernel.mul_(v)
 
 
-def _scale_kernel(
-    similarity: Tensor, epsilon: float, iterations: int, bound: float | None
-) -> tuple[Tensor, Tensor, Tensor]:  # (N, M), (N,), (M,)
-    require(epsilon > 0, f"epsilon must be > 0, not {epsilon}")
-    require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
-    N, M = similarity.shape
-    sim = similarity if similarity.dtype == torch.float64 else similarity.float()
-    top = sim.max() if bound is None else bound / 2
-    if bound is None:
-        bound = float(sim.max().double() - sim.min().double())
-    # The kernel spans exp(bound / ε), and its product with u or v may span that once more.
-    if bound / epsilon > -0.47 * math.log(torch.finfo(sim.dtype).tiny):
-        plan = _log_sinkhorn(sim, epsilon, iterations)
-        return plan, torch.ones_like(plan[:, 0]), torch.ones_like(plan[0])
-
-    kernel = (sim - top).div_(epsilon).exp_()  # (N, M), read from now on and never rewritten
-    u = torch.ones_like(kernel[:, 0])  # (N,)
-    v = torch.ones_like(kernel[0])  # (M,)
+def _scaling(kernel: Tensor, iterations: int) -> tuple[Tensor, Tensor]:  # (N, M) -> (N,), (M,)
+    N, M = kernel.shape
+    u, v = kernel.new_ones(N), kernel.new_ones(M)
     for _ in range(iterations):
         v = 1 / (M * (kernel.T @ u))
         u = 1 / (N * (kernel @ v))
-    return kernel, u, v
+    return u, v
+
+
+def _fits(span: float, dtype: torch.dtype) -> bool:
+    # The kernel spans exp(span), and its product with u or v may span that once more.
+    return span <= -0.47 * math.log(torch.finfo(dtype).tiny)
 
 
 def _log_sinkhorn(similarity: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -380,7 +377,7 @@ class PsCo(Method):
 
     def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
         if self.sinkhorn:
-            return rank_by_plan(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations, bound=2.0)
+            return rank_by_plan_(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations)
         return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
 
     # ---------------------------------------------------------------------- Section 3.3: meta-test

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.methods.method import Method, output_dim, require
-from psco.methods.psco import sinkhorn
+from psco.methods.psco import rank_by_plan_
 from psco.momentum import MomentumQueue
 
 
@@ -26,7 +26,8 @@ def codes(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     Tensor
         (N, P) whose rows sum to 1, without gradient.
     """
-    return sinkhorn(scores, epsilon, iterations, bound=2.0) * len(scores)
+    plan = rank_by_plan_(scores.clone(), epsilon, iterations)  # (N, P)
+    return plan / plan.sum(dim=1, keepdim=True)
 
 
 def swapped_loss(
