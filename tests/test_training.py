@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 import psco
 from psco.checkpoint import load_resume
 from psco.metrics import read_metrics
-from psco.schedule import Schedule
+from psco.recipe import load_recipe
+from psco.schedule import Schedule, build_optimizer
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
@@ -335,6 +336,23 @@ def test_the_learning_rate_is_scaled_to_the_images_of_a_step():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="glibc only")
+def test_the_optimiser_takes_the_steps_of_plain_sgd():
+    train = load_recipe("omniglot").train
+    ours, theirs = (torch.nn.Linear(5, 3) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    optimisers = [
+        build_optimizer(ours, train, 0.1),
+        torch.optim.SGD(theirs.parameters(), 0.1, train.sgd_momentum, 0.0, train.weight_decay),
+    ]
+    for step in range(4):
+        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+        for network, optimiser in zip((ours, theirs), optimisers, strict=True):
+            network(x).square().sum().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    torch.testing.assert_close(ours.weight, theirs.weight)
+
+
 def test_the_allocator_can_be_left_alone(monkeypatch):
     from psco.runtime import keep_freed_memory
 
