@@ -182,7 +182,7 @@ def _is_grey(picture: Any) -> bool:  # an image of Pillow, an array or a tensor
     if isinstance(picture, Image.Image):
         return _is_grey_mode(picture.mode)
     channels = 0 if isinstance(picture, Tensor) else -1
-    return picture.ndim == 2 or picture.shape[channels] == 1
+    return bool(picture.ndim == 2 or picture.shape[channels] == 1)
 
 
 def _is_grey_mode(mode: str) -> bool:

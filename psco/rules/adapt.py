@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -85,7 +85,7 @@ def with_adaptation(
     InputError
         If steps is no such number, or the rule is another one.
     """
-    if not isinstance(steps, Integral) or steps < 0:
+    if not isinstance(steps, (int, np.integer)) or steps < 0:
         raise InputError(f"adapt_steps must be a whole number from 0 on, not {steps!r}")
     if steps == 0:
         return rule, dict(options or {})
