@@ -14,7 +14,8 @@ from psco.errors import InputError
 
 FALSE_REJECTIONS = 0.05  # share of genuine pictures that an automatic threshold may reject
 # The logit by which a support stands out in its own class when nothing is known about the scores.
-# PsCo's cosines on the glyphs come to 10 or 11, one shot per class, in tasks of 5 and of 20 ways.
+# A round number: PsCo's cosines on validation classes of the glyphs come to 12.6, one shot per
+# class, in tasks of 5 and of 20 ways.
 CONTRAST = 10.0
 # Standard deviation of the logarithm of the temperature around the expected one. A few supports
 # that are all classified well would else make every later prediction a certainty.

@@ -17,13 +17,14 @@ from psco.errors import InputError
 from psco.progress import Bar
 from psco.result import Report, interval
 from psco.rules import RULES, Heads, Points, Rule
+from psco.rules.adapt import with_adaptation
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
 
 
 def evaluate(
     model: Embedder | str | Path,
-    images: ImageSet,
+    dataset: ImageSet,
     ways: int = 5,
     shots: int = 1,
     queries: int = 15,
@@ -40,7 +41,7 @@ def evaluate(
     ----------
     model
         Anything that embeds images, or a run folder.
-    images
+    dataset
         A labelled image set, best of classes that training has not seen.
     ways, shots, queries, tasks
         Classes in a task, supports and queries of a class, number of tasks; or the tasks
@@ -61,14 +62,11 @@ def evaluate(
     InputError
         If the images have no labels or too few of them, or there is no such rule or option.
     """
-    if adapt_steps > 0:
-        if rule not in ("prototype", "adapt"):
-            raise InputError(f"adapt_steps goes with the rule 'adapt', not with {rule!r}")
-        rule, options = "adapt", {"steps": adapt_steps, **(options or {})}
+    rule, options = with_adaptation(rule, options, adapt_steps)
     if not isinstance(tasks, Tasks):
-        tasks = draw_tasks(images, [(ways, shots)], queries, tasks, seed)[0]
+        tasks = draw_tasks(dataset, [(ways, shots)], queries, tasks, seed)[0]
     embedder = load(model) if isinstance(model, (str, Path)) else model
-    return evaluate_tasks(embedder, images, [tasks], rule, options, progress)[0]
+    return evaluate_tasks(embedder, dataset, [tasks], rule, options, progress)[0]
 
 
 def draw_tasks(
@@ -164,6 +162,7 @@ def classify_tasks(
     ways, shots = tasks.setting
     per_task = tasks.support[0].size + tasks.query[0].size
     several = max(1, _NUMBERS_AT_ONCE // (per_task * points.features.shape[1]))
+    several = min(several, getattr(rule, "tasks_at_once", several))
     labels = torch.arange(ways).repeat_interleave(shots)  # (NK,)
     predicted: list[Tensor] = []
     with Bar(f"{ways}-way {shots}-shot", progress) as bar:

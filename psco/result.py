@@ -64,28 +64,33 @@ class Report:
     @property
     def hash(self) -> str:
         """Identify the settings, not the result, by twelve hexadecimal digits."""
-        settings = self.as_dict()
-        for name in ("mean", "ci95", "hash"):
-            settings.pop(name, None)
+        results = ("mean", "ci95", "per_task")
+        settings = {name: value for name, value in asdict(self).items() if name not in results}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_dict(self) -> dict[str, Any]:
         """Give everything but the single tasks."""
-        return {name: value for name, value in asdict(self).items() if name != "per_task"}
+        facts = {name: value for name, value in asdict(self).items() if name != "per_task"}
+        return {**facts, "hash": self.hash}
 
     def to_json(self) -> str:
         """Write everything as a JSON object."""
         return json.dumps({**asdict(self), "hash": self.hash})
 
+    @property
+    def how(self) -> str:
+        """The rule in words, and whether it is inductive."""
+        return f"{self.rule} ({'transductive' if self.transductive else 'inductive'})"
+
     def to_markdown(self) -> str:
         """Write the result as a Markdown table of one row."""
-        rule = f"{self.rule} (transductive)" if self.transductive else self.rule
         cells = {
             "data": f"{self.data} ({self.split})",
-            "rule": rule,
+            "rule": self.how,
             "setting": f"{self.ways}-way {self.shots}-shot",
             "accuracy, %": f"{self.mean:.2f} ± {self.ci95:.2f}",
-            "tasks": f"{self.tasks}, seed {self.seed}",
+            "tasks": f"{self.tasks}, {self.queries} queries of each class, seed {self.seed}",
+            "classes left out": str(self.left_out),
         }
         lines = [cells.keys(), ["---"] * len(cells), cells.values()]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -199,9 +199,21 @@ def test_adapting_to_two_supports_works_and_to_one_is_refused(run):
     images, labels = patterns(1)
     clf = FewShotClassifier(run, adapt_steps=2)
     assert clf.fit(images[:2], labels[:2]).predict(images).shape == (3,)
-    assert clf.fit(images[:2], ["same", "same"]).predict(images[2:]).tolist() == ["same"]
     with pytest.raises(InputError, match="there is 1"):
-        clf.fit(images[:1], labels[:1])
+        FewShotClassifier(run, adapt_steps=2).partial_fit(images[:1], labels[:1])
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_single_class_is_refused_unless_others_may_follow(run, bare):
+    images, _ = patterns(2)
+    X, clf = (np.eye(6), FewShotClassifier()) if bare else (images, FewShotClassifier(run))
+    for label in ("same", 7, True):
+        with pytest.raises(InputError, match=f"y has 1 class, {label!r}; .* at least 2"):
+            clf.fit(X[:2], [label, label])
+    with pytest.raises(InputError, match="y has 1 class, 'only'"):
+        clf.fit(X[:1], ["only"])
+    assert clf.partial_fit(X[:2], ["same", "same"]).predict(X[2:4]).tolist() == ["same"] * 2
+    assert clf.partial_fit(X[2:4], ["new", "new"]).classes_.tolist() == ["new", "same"]
 
 
 def test_grey_pictures_go_to_a_colour_encoder_and_colour_ones_to_a_grey_encoder(
@@ -222,7 +234,18 @@ def test_grey_pictures_go_to_a_colour_encoder_and_colour_ones_to_a_grey_encoder(
     assert capsys.readouterr().err.count("converted to RGB") == 1
     FewShotClassifier(run).fit(paths, labels)
     assert capsys.readouterr().err.count("converted to grey") == 1
-    FewShotClassifier(tmp_path / "rgb").fit(images, labels)
+    colours = np.repeat(images[..., None], 3, axis=3)
+    mixed = [Image.fromarray(colours[0]), *(Image.fromarray(image) for image in images[1:])]
+    tensors = [torch.from_numpy(picture).permute(2, 0, 1) for picture in colours]
+    for kind in (colours, list(colours), mixed, tensors, torch.from_numpy(colours)):
+        FewShotClassifier(run).fit(kind, labels)
+        assert capsys.readouterr().err.count("note: '#0' and others like it are converted to") == 1
+        FewShotClassifier(tmp_path / "rgb").fit(kind, labels)
+        told = capsys.readouterr().err
+        assert told.count("'#1' and others like it are converted to RGB") == (kind is mixed)
+    for kind in (images, list(images), [torch.from_numpy(image)[None] for image in images]):
+        FewShotClassifier(run).fit(kind, labels)
+        assert capsys.readouterr().err == ""
 
 
 # ---------------------------------------------------------------------------------- scikit-learn

@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import weakref
 import zipfile
 
 import numpy as np
@@ -24,9 +26,11 @@ from psco.classifier import FewShotClassifier
 from psco.classifier.bulk import Row, classify_files, embed_files, fit_files, write_rows
 from psco.classifier.pictures import list_pictures
 from psco.cli import using
+from psco.data.decode import decode_image
 from psco.encoder import load
 from psco.errors import InputError
 from psco.recipe import load_recipe
+from psco.rules import Points
 
 COMMANDS = """
 import typer
@@ -144,6 +148,47 @@ def test_thousands_of_files_are_embedded_a_batch_at_a_time(run, supports, tmp_pa
     assert sizes == [256]
     assert len(list(rows)) == 599
     assert sizes == [256, 256, 88]
+
+
+class Alive:
+    """Calls a function, and counts the results that someone still holds."""
+
+    def __init__(self, function) -> None:
+        self.function, self.lock = function, threading.Lock()
+        self.seen = self.now = self.most = 0
+
+    def __call__(self, *args, **options):
+        result = self.function(*args, **options)
+        weakref.finalize(result, self.count, -1)
+        self.count(1)
+        return result
+
+    def count(self, change: int) -> None:
+        with self.lock:
+            self.seen += change > 0
+            self.now += change
+            self.most = max(self.most, self.now)
+
+
+def test_the_command_holds_a_few_pictures_at_a_time_however_many_there_are(
+    command, run, supports, tmp_path, monkeypatch
+):
+    file = tmp_path / "lines.psco"
+    assert command("fit", run, supports, "-o", file).exit_code == 0
+    draw(tmp_path / "many", "across", range(200))
+    pixels, points = Alive(decode_image), Alive(Points)
+    monkeypatch.setattr("psco.classifier.pictures.decode_image", pixels)
+    monkeypatch.setattr("psco.classifier.embedding.Points", points)
+    monkeypatch.setattr("psco.classifier.bulk.BATCH", 8)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    outputs = ["--csv", tmp_path / "out.csv", "--html", tmp_path / "out.html", "--json"]
+    done = command("classify", file, tmp_path / "many", *outputs)
+    assert done.exit_code == 0, done.stderr
+    assert len(json.loads(done.stdout)) == pixels.seen == 200
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
+    assert pixels.most <= 2 * 8 + 4 * 2  # two batches, and what is decoded ahead
+    assert points.seen == 25
+    assert points.most <= 2
 
 
 def test_a_transductive_rule_sees_all_pictures_together(run, supports, queries, monkeypatch):

@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 import psco as package
+from psco.calibration import read_calibration
 
 
 @pytest.fixture
@@ -73,11 +74,33 @@ def test_a_folder_becomes_a_run_and_the_run_is_evaluated(psco, folder, small, tm
     results = json.loads(done.stdout)["results"]
     assert [(r["ways"], r["shots"]) for r in results] == [(2, 1), (2, 3), (4, 1), (4, 3)]
     assert all(0 <= r["mean"] <= 100 for r in results)
-    table = psco(
-        "evaluate", tmp_path / "run", "--data", folder, "--queries", 5, "--tasks", 20, "--ways", 4
-    )
+    assert all(len(r["hash"]) == 12 for r in results)
+    page = tmp_path / "page.html"
+    words = ["--queries", 5, "--tasks", 20, "--ways", 4, "--html", page]
+    table = psco("evaluate", tmp_path / "run", "--data", folder, *words)
     assert "(4, 1)" in table.stdout
-    assert "±" in table.stdout
+    assert "(inductive)" in " ".join(table.stdout.split())
+    mean = next(r["mean"] for r in results if (r["ways"], r["shots"]) == (4, 1))
+    assert f"{mean:.2f} ±" in table.stdout
+    assert f"mean {mean:.2f} %" in table.stderr
+    assert page.read_text(encoding="utf-8").count('<table class="task">') == 1
+
+
+def test_pretraining_calibrates_one_shot_classifiers_of_its_run(psco, folder, small, tmp_path):
+    run, file = tmp_path / "run", tmp_path / "abcd.psco"
+    assert psco("pretrain", folder, "--out", run, *small).returncode == 0
+    known = read_calibration(run)
+    rows = [f"images/{name}/0.png,{name}" for name in "abcd"]
+    (tmp_path / "one.csv").write_text("\n".join(["path,label", *rows]))
+    done = psco("fit", run, tmp_path / "one.csv", "-o", file, "--reject", "auto", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["supports"] == dict.fromkeys("abcd", 1)
+    assert facts["temperature"] == pytest.approx(known.temperature_for(4))
+    assert facts["threshold"] == pytest.approx(known.likeness_for(4)[1])
+    done = psco("classify", file, folder, "--csv", tmp_path / "out.csv")
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 41
 
 
 def test_tasks_can_be_saved_and_replayed(psco, folder, small, tmp_path):
@@ -240,14 +263,21 @@ def test_the_demo_writes_its_report(psco, tmp_path):
         rows = [r for r in report["results"] if r["method"] == method]
         assert [(r["ways"], r["shots"]) for r in rows] == settings
         assert all({"mean", "ci95", "tasks"} <= r.keys() for r in rows)
+    trust = {(q["ways"], q["shots"]): q for q in report["open_set"]}
+    assert set(trust) == {(5, 1), (20, 1), (5, 5)}
+    assert all(0 <= q["calibration_error"] <= 1 for q in trust.values())
+    assert trust[5, 1]["auroc"] > 0.5
     pixels = next(r for r in report["results"] if r["method"] == "pixels" and r["ways"] == 20)
     assert 20 <= pixels["mean"] <= 45
     html = (out / "report.html").read_text()
     assert html.count("<svg") == 3  # accuracies, training curves, reliability
+    assert f"{trust[5, 1]['calibration_error']:.3f}" in html
+    assert f"{trust[5, 1]['auroc']:.3f}" in html
     assert "data:image/png;base64" in html
     assert 'class="right"' in html
     assert 'class="wrong"' in html
     assert 'src="http' not in html
     assert 'href="http' not in html.replace('xmlns:xlink="http', "")
-    again = psco("demo", "--out", out, "--steps", 4, "--tasks", 20, "--json")
-    assert json.loads(again.stdout)["results"] == report["results"]
+    again = psco("demo", "--out", out, "--steps", 4, "--tasks", 20)
+    assert json.loads((out / "report.json").read_text())["results"] == report["results"]
+    assert f"AUROC of rejection {trust[5, 1]['auroc']:.3f}" in again.stdout

@@ -2,17 +2,26 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import typer
+from PIL import Image
+from typer.testing import CliRunner
 
 import psco
+from psco.build import build_method
+from psco.checkpoint import save_checkpoint, start_folder
+from psco.cli import testing
 from psco.data.tasks import sample_tasks
 from psco.encoder import Encoder, RawPixels
 from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
-from psco.rules import Points
+from psco.progress import Bar
+from psco.rules import RULES, Points
 from psco.rules.prototype import Prototype
 
 
@@ -98,7 +107,11 @@ def test_a_report_writes_itself_as_json_and_markdown(images, table):
     assert data["rule"] == "prototype"
     assert "per_task" not in report.as_dict()
     assert data["hash"] == report.hash
+    assert report.as_dict()["hash"] == report.hash
     assert "5-way 1-shot" in report.to_markdown()
+    assert "prototype (inductive)" in report.to_markdown()
+    other = psco.evaluate(table, images, queries=5, tasks=20, rule="transductive")
+    assert "transductive (transductive)" in other.to_markdown()
 
 
 def test_a_report_compares_with_another_on_the_same_tasks_only(images, table):
@@ -127,6 +140,77 @@ def test_unknown_rules_and_options_are_refused(images, table):
         psco.evaluate(table, images, queries=5, tasks=9, options={"k": 3})
     with pytest.raises(psco.InputError, match="adapt_steps goes with the rule 'adapt'"):
         psco.evaluate(table, images, queries=5, tasks=9, rule="class-mean", adapt_steps=5)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Always says the first class, a few tasks at a time."""
+
+    sizes: list[int] = field(default_factory=list)
+    transductive: ClassVar[bool] = False
+    tasks_at_once: ClassVar[int] = 8
+
+    def __call__(self, support, labels, query, ways, heads=None):
+        self.sizes.append(len(labels))
+        return F.one_hot(torch.zeros(query.query.shape[:2], dtype=torch.int64), ways).float()
+
+
+def test_slow_rules_report_their_mean_after_a_few_tasks_each(images, table, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Bar, "update", lambda _, done, news: seen.append((done, news)))
+    tasks, rule = sample_tasks(images.labels, 4, 3, 5, 20, 0), Slow()
+    classify_tasks(table.points(None), tasks, rule, progress=True)
+    assert rule.sizes == [8, 8, 4]
+    assert seen == [(0.4, "mean 25.00 %"), (0.8, "mean 25.00 %"), (1.0, "mean 25.00 %")]
+    slow = {name for name in RULES if hasattr(RULES[name], "tasks_at_once")}
+    assert slow == {"adapt", "maml", "scratch"}
+
+
+def test_adapt_steps_must_be_a_number_of_steps(images, table):
+    for steps in (-1, 0.5, "many"):
+        with pytest.raises(psco.InputError, match=f"whole number from 0 on, not {steps!r}"):
+            psco.evaluate(table, images, queries=5, tasks=9, adapt_steps=steps)
+
+
+@pytest.fixture
+def run(tmp_path, tiny):
+    recipe = psco.load_recipe("glyphs", tiny)
+    start_folder(tmp_path / "run", recipe, {})
+    save_checkpoint(tmp_path / "run", build_method(recipe), recipe, 0, {})
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ways", "4"], "need 4 classes of at least 16 images; 3 of 3 classes have as many"),
+        (["--ways", "3", "--shots", "2"], "at least 17 images; 0 of 3 classes have as many"),
+        (["--ways", "3", "--queries", "0"], "queries must be at least 1, not 0"),
+        (["--ways", "3", "--tasks", "0"], "tasks must be at least 1, not 0"),
+        (["--ways", "3", "--rule", "kn"], "unknown rule 'kn'; did you mean 'knn'"),
+        (["--ways", "3", "--rule", "knn", "--set", "k=9"], "between 1 and the 3 supports"),
+        (["--ways", "3", "--rule", "knn", "--adapt-steps", "5"], "not with 'knn'"),
+        (["--ways", "3", "--adapt-steps", "-5"], "from 0 on, not -5"),
+    ],
+)
+def test_the_command_refuses_bad_input_in_one_line_and_writes_nothing(
+    run, tmp_path, words, message
+):
+    random = np.random.default_rng(0)
+    for number in range(48):
+        (tmp_path / "data" / "abc"[number % 3]).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (16, 16), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "data" / "abc"[number % 3] / f"{number}.png")
+    app = typer.Typer()
+    app.command()(testing.evaluate)
+    outputs = ["--html", str(tmp_path / "page.html"), "--save-tasks", str(tmp_path / "tasks")]
+    done = CliRunner().invoke(app, [str(run), "--data", str(tmp_path / "data"), *words, *outputs])
+    assert done.exit_code == 2, done.output
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert done.stdout == ""
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "data"}
 
 
 def test_images_without_labels_are_refused(images, table):

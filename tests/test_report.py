@@ -54,11 +54,11 @@ def test_an_evaluation_page_has_numbers_plots_tasks_and_a_map_and_needs_nothing_
 
 def test_a_task_marks_wrong_queries_with_what_they_were_taken_for(images):
     support, query = np.array([[0], [10]]), np.array([[1, 2], [11, 12]])
-    rows = task_rows(
-        images.images, support, query, np.array([[0, 1], [1, 1]]), np.full((2, 2), 0.5)
-    )
-    assert rows.count('class="right"') == 3
-    assert rows.count('class="wrong"') == 1
+    predicted, rejected = np.array([[0, 1], [1, 1]]), np.array([[False, True], [True, False]])
+    rows = task_rows(images.images, support, query, predicted, np.full((2, 2), 0.5), rejected)
+    assert rows.count('class="right"') == 2
+    assert rows.count('class="right unknown"') == 1
+    assert rows.count('class="wrong unknown"') == 1
     assert rows.count('class="as"') == 1
     assert rows.count("50%") == 4
     assert rows.count("<img") == 2 + 4 + 1
@@ -70,6 +70,11 @@ def test_the_map_shows_every_image_within_its_frame(images):
     assert len(places) == 120
     assert min(places) == 4
     assert max(places) == 96
+
+
+def test_every_class_of_a_map_has_a_frame_of_its_own(images):
+    text = embedding_map(images.images[:24], torch.randn(24, 5), np.arange(24) // 2)
+    assert len(set(re.findall(r"border-color:[^;]*;border-style:\w+", text))) == 12
 
 
 def test_the_main_directions_are_those_of_a_principal_component_analysis():
@@ -99,6 +104,13 @@ def test_plots_are_the_same_file_for_the_same_numbers():
         assert draw() == draw()
         assert draw().startswith("<svg")
     assert "purity" not in training_plot(rows)
+
+
+def test_a_reliability_diagram_leaves_out_what_few_predictions_say():
+    rows = [(2, 0.15, 1.0), (500, 0.5, 0.4), (30, 0.7, 0.7), (0, 0, 0), (900, 0.9, 0.95)]
+    assert reliability_plot(rows, "") == reliability_plot(rows[1:3] + rows[4:], "")
+    few = [(1, 0.4, 0.0), (3, 0.9, 1.0)]
+    assert reliability_plot(few, "") == reliability_plot(few[1:], "")
 
 
 def test_text_from_outside_is_escaped():
@@ -210,6 +222,27 @@ def test_an_evaluation_page_of_an_encoder_says_how_far_to_trust_it_or_why_not(im
 
     assert "Not measured: reject_below=&#x27;auto&#x27; needs two supports" in written(1)
     assert "genuine rejected" in written(4)
+
+
+def test_tasks_on_a_page_show_what_a_classifier_says(images, tiny):
+    model = psco.Encoder.untrained(load_recipe("glyphs", tiny))
+    drawn = draw_tasks(images, [(3, 4)], 6, 1, 0)
+    for rule in ("prototype", "knn", "adapt", "scratch"):
+        options = {"steps": 3} if rule in ("adapt", "scratch") else {}
+        reports = evaluate_tasks(model, images, drawn, rule, options)
+        text = evaluation_page(model, images, drawn, reports, "net")
+        task = text[text.index('<table class="task">') :]
+        right = len(re.findall('class="right[" ]', task))
+        assert right == round(reports[0].mean / 100 * 18), rule
+        if rule == "scratch":  # no classifier has it
+            continue
+        clf = psco.FewShotClassifier(model, rule, rule_options=options, reject_below="auto")
+        clf.fit(images.images[drawn[0].support.ravel()], np.arange(3).repeat(4))
+        asked = images.images[drawn[0].query.ravel()]
+        shares = [f"{chance:.0%}" for chance in clf.predict_proba(asked).max(axis=1)]
+        assert re.findall("<small>(.*?)</small>", task) == shares
+        rejected = (clf.predict(asked) == "unknown").sum()
+        assert len(re.findall('class="(?:right|wrong) unknown"', task)) == rejected
 
 
 def test_a_browser_draws_the_contact_sheet(clf, folder, tmp_path):

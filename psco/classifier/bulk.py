@@ -13,6 +13,7 @@ import numpy as np
 from psco.checkpoint import read_recipe
 from psco.classifier import FewShotClassifier
 from psco.classifier.embedding import choose_device, embedding
+from psco.classifier.inputs import check_classes
 from psco.classifier.pictures import BATCH, decoded, path_in
 from psco.classifier.supports import join_points
 from psco.data.bad import reason
@@ -104,10 +105,8 @@ def fit_files(
             f"{str(supports)!r} does not tell classes: give a folder with a sub-folder for each, "
             f"or a .csv file with the columns path and label"
         )
-    if len(listing.classes) < 2:
-        raise InputError(
-            f"{str(supports)!r} has 1 class, {listing.classes[0]!r}; a classifier needs at least 2"
-        )
+    labels = np.array(listing.classes)[listing.labels]
+    check_classes(labels, repr(str(supports)))
     classifier = FewShotClassifier(
         run,
         rule=rule,
@@ -128,7 +127,7 @@ def fit_files(
             f"{reason(error)}; repair or remove them"
         )
     images = [picture for picture in pictures if not isinstance(picture, InputError)]
-    classifier.fit(np.stack(images), np.array(listing.classes)[listing.labels])
+    classifier.fit(np.stack(images), labels)
     classifier.support_names_ = list(listing.files)
     return classifier
 

@@ -15,7 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from psco.calibration import Calibration
 from psco.classifier.bare import bare_points
 from psco.classifier.file import Stored, read_classifier, write_classifier
-from psco.classifier.inputs import embed_pictures, open_encoder, take_features, take_labels
+from psco.classifier.inputs import (
+    check_classes,
+    embed_pictures,
+    open_encoder,
+    take_features,
+    take_labels,
+)
 from psco.classifier.learning import AUTO, Choices, Model, assemble, learn
 from psco.classifier.pictures import count_pictures, names_of
 from psco.classifier.supports import Shots
@@ -115,14 +121,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If pictures and labels do not fit each other, or a parameter is not allowed.
+            If pictures and labels do not fit each other, there is a single class, or a parameter
+            is not allowed.
         """
-        self._network, self._calibration = open_encoder(self.encoder)
-        shots, names = self._take(X, y, first=True)
+        shots, names = self._begin(X, y)
+        check_classes(shots.labels, "y")
         return self._learn(shots, names)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
         """Add shots, of known or of new classes, to what was learnt before.
+
+        Unlike `fit`, it takes a single class, too, since others may follow.
 
         Parameters
         ----------
@@ -141,7 +150,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if others:
             raise InputError(f"y holds {others[0]!r}, which is not among the classes given")
         if not hasattr(self, "classes_"):
-            return self.fit(X, y)
+            return self._learn(*self._begin(X, y))
         shots, names = self._take(X, y, first=False)
         return self._learn(self._shots.joined(shots), [*self.support_names_, *names])
 
@@ -239,6 +248,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if "_model" in state:
                 state["_model"] = state["_model"].with_heads(None)
         return state
+
+    def _begin(self, X: Any, y: Any) -> tuple[Shots, list[str]]:
+        self._network, self._calibration = open_encoder(self.encoder)
+        return self._take(X, y, first=True)
 
     def _learn(self, shots: Shots, names: list[str]) -> FewShotClassifier:
         heads = None if self.network is None else self.network.heads

@@ -103,6 +103,15 @@ def take_labels(y: Any, number: int) -> np.ndarray:
     return labels
 
 
+def check_classes(labels: np.ndarray, source: str) -> None:
+    """Raise InputError unless labels (n,) are of two classes at least; ``source`` has them."""
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise InputError(
+            f"{source} has 1 class, {classes[0].item()!r}; a classifier needs at least 2"
+        )
+
+
 def embed_pictures(
     encoder: Encoder, X: Any, device: str, *, small_copies: bool = False
 ) -> tuple[Points, np.ndarray | None]:

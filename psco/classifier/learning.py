@@ -22,7 +22,7 @@ from psco.confidence import (
 from psco.errors import InputError
 from psco.methods.psco import prototypes
 from psco.rules import RULES, Heads, Points
-from psco.rules.adapt import adapt_heads, project
+from psco.rules.adapt import adapt_heads, project, with_adaptation
 from psco.rules.prototype import Prototype
 
 AUTO = "auto"
@@ -49,11 +49,7 @@ class Choices:
         InputError
             If there is no such rule or option, or the choices contradict one another.
         """
-        name, given = self.rule, dict(self.options or {})
-        if self.adapt_steps:
-            if name not in ("prototype", "adapt"):
-                raise InputError(f"adapt_steps goes with the rule 'adapt', not with {name!r}")
-            name, given = "adapt", {"steps": self.adapt_steps, **given}
+        name, given = with_adaptation(self.rule, self.options, self.adapt_steps)
         if heads is None and name == "adapt":
             raise InputError(
                 "there are no heads to adapt: bare features have none, nor has this encoder"
@@ -68,9 +64,7 @@ class Choices:
 
     def check(self) -> None:
         """Raise InputError for a number that is out of range."""
-        steps, temperature, reject = self.adapt_steps, self.temperature, self.reject_below
-        if not isinstance(steps, (int, np.integer)) or steps < 0:
-            raise InputError(f"adapt_steps must be a whole number from 0 on, not {steps!r}")
+        temperature, reject = self.temperature, self.reject_below
         if temperature != AUTO and not (_is_number(temperature) and 0 < temperature < np.inf):
             raise InputError(f"temperature must be 'auto' or a number > 0, not {temperature!r}")
         if reject not in (None, AUTO) and not (_is_number(reject) and 0 <= reject <= 1):

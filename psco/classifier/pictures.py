@@ -76,8 +76,7 @@ def decoded(
 
     def work(content: bytes, name: str) -> tuple[np.ndarray, bool]:
         pixels = decode_image(content, image.source_size, image.channels, name=name)
-        mode = probe_image(content, name=name).mode
-        grey = mode in _GREY_MODES or mode.startswith("I;16")
+        grey = _is_grey_mode(probe_image(content, name=name).mode)
         return pixels, grey == (image.channels == 1)
 
     told = False
@@ -89,13 +88,14 @@ def decoded(
         pixels, fits = result
         if not (fits or told):
             told = True
-            kind = "grey, as the encoder sees it" if image.channels == 1 else "RGB"
-            print(f"note: {name!r} and others like it are converted to {kind}", file=sys.stderr)
+            _tell_of_conversion(name, image)
         yield pixels
 
 
 def image_batches(pictures: Any, image: ImageSettings) -> Iterator[np.ndarray]:
     """Bring pictures of any kind to what an encoder takes, some at a time.
+
+    The first one with other channels than the encoder's is told on stderr.
 
     Parameters
     ----------
@@ -120,16 +120,22 @@ def image_batches(pictures: Any, image: ImageSettings) -> Iterator[np.ndarray]:
         whole = _channels_last(pictures)
         for begin in range(0, len(whole), BATCH):
             some = from_array(whole[begin : begin + BATCH])
+            if begin == 0 and some.channels != image.channels:
+                _tell_of_conversion("#0", image)
             yield with_channels(some, image.channels).images[:]
         return
     items = as_list(pictures)
     if all(isinstance(item, (str, os.PathLike)) for item in items):
         yield from _stacks(decoded(list_paths(items), image))
         return
+    told = False
     for begin in range(0, len(items), BATCH):
-        some = from_torch_dataset(
-            items[begin : begin + BATCH], image.source_size, image.channels, progress=False
-        )
+        part = items[begin : begin + BATCH]
+        some = from_torch_dataset(part, image.source_size, image.channels, progress=False)
+        others = [n for n, item in enumerate(part) if _is_grey(item) != (image.channels == 1)]
+        if others and not told:
+            told = True
+            _tell_of_conversion(f"#{begin + others[0]}", image)
         yield some.images[:]
 
 
@@ -170,6 +176,22 @@ def names_of(pictures: Any, first: int = 0) -> list[str]:
         os.fspath(item) if isinstance(item, (str, os.PathLike)) else f"#{number}"
         for number, item in enumerate(pictures, start=first)
     ]
+
+
+def _is_grey(picture: Any) -> bool:  # an image of Pillow, an array or a tensor
+    if isinstance(picture, Image.Image):
+        return _is_grey_mode(picture.mode)
+    channels = 0 if isinstance(picture, Tensor) else -1
+    return bool(picture.ndim == 2 or picture.shape[channels] == 1)
+
+
+def _is_grey_mode(mode: str) -> bool:
+    return mode in _GREY_MODES or mode.startswith("I;16")
+
+
+def _tell_of_conversion(name: str, image: ImageSettings) -> None:
+    kind = "grey, as the encoder sees it" if image.channels == 1 else "RGB"
+    print(f"note: {name!r} and others like it are converted to {kind}", file=sys.stderr)
 
 
 def _is_whole(pictures: Any) -> bool:

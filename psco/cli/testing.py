@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Json, Root, for_people, print_results, read_options
+from psco.cli.common import Debug, Json, Root, for_people, print_results, read_options, say
 
 
 @for_people
@@ -40,6 +40,7 @@ def evaluate(
     from psco.data.tasks import load_tasks
     from psco.encoder import load
     from psco.evaluation import draw_tasks, evaluate_tasks
+    from psco.rules.adapt import with_adaptation
 
     choices = read_options(options or [])
     encoder = load(run)
@@ -50,10 +51,11 @@ def evaluate(
         drawn = [load_tasks(replay / _file_of(setting)) for setting in settings]
     else:
         drawn = draw_tasks(images, settings, queries, tasks, seed)
-    if adapt_steps > 0:
-        rule, choices = "adapt", {**choices, "steps": adapt_steps}
+    if rule is None and adapt_steps:
+        rule = "adapt"
     elif rule is None:
         rule, choices = encoder.method.rule, {**encoder.method.rule_options(), **choices}
+    rule, choices = with_adaptation(rule, choices, adapt_steps)
     reports = evaluate_tasks(encoder, images, drawn, rule, choices, progress=True)
     if save_tasks is not None:
         for sample in drawn:
@@ -63,12 +65,18 @@ def evaluate(
         from psco.report.evaluated import evaluation_page
 
         with atomic_path(html) as aside:
-            aside.write_text(evaluation_page(encoder, images, drawn, reports, str(run)))
+            text = evaluation_page(encoder, images, drawn, reports, str(run))
+            aside.write_text(text, encoding="utf-8")
     results = [{"method": encoder.recipe.method.name, **report.as_dict()} for report in reports]
     if as_json:
         typer.echo(json.dumps({"run": str(run), "results": results}))
     else:
-        print_results(results, f"{run} on {data} ({split}), accuracy in %")
+        print_results(results, f"{run} on {data} ({split}), {reports[0].how}, accuracy in %")
+        for r in (report for report in reports if report.left_out):
+            say(
+                f"note: {r.ways}-way {r.shots}-shot leaves out {r.left_out} classes with fewer "
+                f"than {r.shots + r.queries} images"
+            )
 
 
 def _file_of(setting: tuple[int, int]) -> str:

@@ -127,4 +127,9 @@ def demo(
         typer.echo(json.dumps(report))
         return
     print_results(report["results"], "Accuracy on unseen classes, in %")
+    for quality in report["open_set"]:
+        typer.echo(
+            f"{quality['ways']}-way {quality['shots']}-shot: calibration error "
+            f"{quality['calibration_error']:.3f}, AUROC of rejection {quality['auroc']:.3f}"
+        )
     say(f"report: {out / 'report.html'}")

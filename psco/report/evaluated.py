@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.random import RandomState
 
 from psco.classifier import open_set_quality
+from psco.classifier.inputs import open_encoder
+from psco.classifier.learning import AUTO, Choices, Model, learn
+from psco.classifier.supports import Shots
 from psco.confidence import default_temperature, probabilities
 from psco.data import ImageSet
 from psco.data.tasks import Tasks
@@ -62,13 +67,15 @@ def evaluation_page(
             "Tasks",
             "The first task of each setting, not chosen. Left, in blue, the supports of each "
             "class; then queries, green where the prediction is right, red where it is wrong, with "
-            "the class it was taken for in the corner and the probability of the prediction below.",
+            "the class it was taken for in the corner and the probability of the prediction below. "
+            "Dashed, and orange if right, is what a classifier with an automatic threshold would "
+            "call unknown.",
             "".join(_task(points, images, tasks, model, first) for tasks in drawn),
         ),
         Part(
             "Map",
             f"Up to {_CLASSES_MAPPED} of the classes, laid out by the two main directions of their "
-            "support representations. Frames tell the classes apart; colours repeat.",
+            "support representations. Frames tell the classes apart.",
             _map(points, images),
         ),
     ]
@@ -79,17 +86,11 @@ def evaluation_page(
 
 
 def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about: Report) -> str:
-    rule = RULES[about.rule](**about.options)
     ways, shots = tasks.setting
-    labels = torch.arange(ways).repeat_interleave(shots)  # (NK,)
     support, query = tasks.support[0], tasks.query[0]  # (N, K), (N, Q)
-    known = points[torch.from_numpy(support).reshape(1, -1)]
-    asked = points[torch.from_numpy(query).reshape(1, -1)]
-    own, scores = (
-        rule(known, labels[None], some, ways, model.heads)[0].double().numpy()
-        for some in (known, asked)
-    )
-    chances = probabilities(scores, default_temperature(own, labels.numpy()))  # (NQ, N)
+    known, asked = (points[torch.from_numpy(part).reshape(-1)] for part in (support, query))
+    labels = np.arange(ways).repeat(shots)  # (NK,)
+    chances, rejected = _judge(known, labels, asked, model, about)  # (NQ, N), (NQ,)
     chances = chances.reshape(*query.shape, ways)[:, :_QUERIES_SHOWN]
     body = task_rows(
         images.images,
@@ -97,8 +98,38 @@ def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about
         query[:, :_QUERIES_SHOWN],
         chances.argmax(axis=2),
         chances.max(axis=2),
+        rejected.reshape(query.shape)[:, :_QUERIES_SHOWN],
     )
     return f'<p class="note">{ways}-way {shots}-shot</p><table class="task">{body}</table>'
+
+
+def _judge(
+    known: Points, labels: np.ndarray, asked: Points, model: Embedder, about: Report
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
+    rule = RULES[about.rule](**about.options)
+    if not getattr(rule, "needs_pixels", False):
+        judged = _classifier(Shots(known, labels), model, about).judge(asked)
+        return judged.probabilities, judged.rejected
+    # Rules that train whole networks are not for classifiers: their scores are all there is.
+    classes = torch.from_numpy(labels)[None]
+    support, query = (points[torch.arange(len(points))[None]] for points in (known, asked))
+    own, scores = (
+        rule(support, classes, some, int(labels.max()) + 1, model.heads)[0].double().numpy()
+        for some in (support, query)
+    )
+    chances = probabilities(scores, default_temperature(own, labels))
+    return chances, np.zeros(len(asked), dtype=bool)
+
+
+def _classifier(shots: Shots, model: Embedder, about: Report) -> Model:
+    calibration = open_encoder(model)[1] if isinstance(model, Encoder) else None
+    choices = Choices(about.rule, about.options, reject_below=AUTO)
+    try:
+        return learn(shots, choices, model.heads, calibration, RandomState(about.seed))
+    except InputError:  # one shot of each class and a run that is not calibrated
+        choices = replace(choices, reject_below=None)
+        return learn(shots, choices, model.heads, calibration, RandomState(about.seed))
 
 
 def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Points) -> Part:

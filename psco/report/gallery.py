@@ -17,6 +17,7 @@ def task_rows(
     query: np.ndarray,
     predicted: np.ndarray,
     confidence: np.ndarray | None = None,
+    rejected: np.ndarray | None = None,
 ) -> str:
     """Write one task as rows of an HTML table, one row for each class.
 
@@ -32,6 +33,8 @@ def task_rows(
         (N, Q) predicted class of each, 0..N−1.
     confidence
         (N, Q) probability of each prediction, in [0, 1]; shown below the query.
+    rejected
+        (N, Q) whether a query would be called unknown; marked beside right and wrong.
     """
     rows = []
     for true, (shots, queries, answers) in enumerate(zip(support, query, predicted, strict=True)):
@@ -41,7 +44,10 @@ def task_rows(
             inside = picture(images[index])
             if answer != true:
                 inside += f'<span class="as">{picture(images[support[answer][0]])}</span>'
-            cell = f'<span class="{"right" if answer == true else "wrong"}">{inside}</span>'
+            kind = "right" if answer == true else "wrong"
+            if rejected is not None and rejected[true, place]:
+                kind += " unknown"
+            cell = f'<span class="{kind}">{inside}</span>'
             if confidence is not None:
                 cell += f"<small>{confidence[true, place]:.0%}</small>"
             cells.append(f'<span class="query">{cell}</span>')

@@ -24,7 +24,7 @@ def embedding_map(images: ImageArray, vectors: Tensor, labels: np.ndarray) -> st
     vectors
         (n, d) embeddings.
     labels
-        (n,) classes; colours repeat after six.
+        (n,) classes; colours repeat after six, with dashed frames.
     """
     places = main_directions(vectors)  # (n, 2)
     low, high = places.amin(dim=0), places.amax(dim=0)
@@ -33,10 +33,15 @@ def embedding_map(images: ImageArray, vectors: Tensor, labels: np.ndarray) -> st
     order = {label: number for number, label in enumerate(dict.fromkeys(labels.tolist()))}
     marks = [
         f'<img src="{png_address(images[index])}" alt="" style="left:{x:.2f}%;top:{y:.2f}%;'
-        f'border-color:{COLOURS[order[int(labels[index])] % len(COLOURS)]}">'
+        f'{_frame(order[int(labels[index])])}">'
         for index, (x, y) in enumerate(percent)
     ]
     return f'<div class="map" style="height:{_HEIGHT}px">{"".join(marks)}</div>'
+
+
+def _frame(number: int) -> str:
+    style = "dashed" if number // len(COLOURS) % 2 else "solid"
+    return f"border-color:{COLOURS[number % len(COLOURS)]};border-style:{style}"
 
 
 def main_directions(vectors: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ table.task .support img:not(:only-child) { width: 30px; height: 30px; }
 .map { position: relative; width: 100%; border: 1px solid #ddd; border-radius: 4px; }
 .map img { position: absolute; width: 30px; height: 30px; margin: -15px; border-radius: 3px;
        border: 2px solid; }
-.wrong { border-color: #d0342c; }
+.wrong { border-color: #d0342c; } .right.unknown, .wrong.unknown { border-style: dashed; }
+.right.unknown { border-color: #e08a1e; }
 .query { display: inline-block; margin-right: 5px; text-align: center; vertical-align: top; }
 .query small { display: block; font-size: .68rem; line-height: 1.2; color: #666; }
 .as { position: absolute; right: 0; bottom: 0; border: 1px solid #d0342c; }

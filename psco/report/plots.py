@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from psco.result import Report
 
 COLOURS = ("#2563a8", "#e08a1e", "#8a8a8a", "#3a9d6e", "#b0413e", "#7a5aa6")
+_PREDICTIONS = 30  # that a dot of a reliability diagram stands for at least
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small files that can be searched
     "svg.hashsalt": "psco",  # the same plot gives the same file
@@ -134,13 +135,13 @@ def reliability_plot(rows: Sequence[Sequence[float]], title: str) -> str:
     ----------
     rows
         For each interval of the probability: number of predictions, their mean probability, share
-        of right ones. Dots are the larger, the more predictions; intervals without any are left
-        out.
+        of right ones. Dots are the larger, the more predictions; intervals with a few only, which
+        may show anything, are left out.
     title
         Above the plot.
     """
-    used = [row for row in rows if row[0]]
-    most = max(row[0] for row in used)
+    most = max(row[0] for row in rows)
+    used = [row for row in rows if row[0] >= min(_PREDICTIONS, most)]
     with rc_context(_STYLE):
         figure = Figure(figsize=(8.6, 3.2), layout="constrained")
         axes = figure.subplots()

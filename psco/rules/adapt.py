@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -37,6 +39,7 @@ class Adapt:
 
     steps: int = 50
     transductive: ClassVar[bool] = False
+    tasks_at_once: ClassVar[int] = 3 * _TASKS_AT_ONCE
 
     def __call__(
         self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
@@ -63,6 +66,32 @@ class Adapt:
             )  # (t, S, d), (t, Q, d)
             scores.append(q @ prototypes(s, labels[part], ways).mT)
         return torch.cat(scores)
+
+
+def with_adaptation(
+    rule: str, options: Mapping[str, Any] | None, steps: int
+) -> tuple[str, dict[str, Any]]:
+    """Give the rule and its options where ``adapt_steps`` may stand for the rule ``adapt``.
+
+    Parameters
+    ----------
+    rule, options
+        As a person gave them.
+    steps
+        0 changes nothing; more go with the rules ``prototype`` and ``adapt``.
+
+    Raises
+    ------
+    InputError
+        If steps is no such number, or the rule is another one.
+    """
+    if not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise InputError(f"adapt_steps must be a whole number from 0 on, not {steps!r}")
+    if steps == 0:
+        return rule, dict(options or {})
+    if rule not in ("prototype", "adapt"):
+        raise InputError(f"adapt_steps goes with the rule 'adapt', not with {rule!r}")
+    return "adapt", {"steps": int(steps), **(options or {})}
 
 
 def adapt_one_by_one(

@@ -17,6 +17,7 @@ from psco.networks import output_width
 from psco.rules.rule import Heads, Points
 
 _IMAGES_AT_ONCE = 512  # in a chunk of tasks that are trained side by side
+_TASKS_AT_ONCE = 24  # in a call
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class MamlSteps:
     rate: float = 0.05
     statistics: Statistics = "support"
     needs_pixels: ClassVar[bool] = True
+    tasks_at_once: ClassVar[int] = _TASKS_AT_ONCE
 
     @property
     def transductive(self) -> bool:
@@ -80,6 +82,7 @@ class FromScratch:
     statistics: Statistics = "support"
     seed: int = 0
     needs_pixels: ClassVar[bool] = True
+    tasks_at_once: ClassVar[int] = _TASKS_AT_ONCE
 
     @property
     def transductive(self) -> bool:

@@ -60,7 +60,9 @@ class Heads:
 class Rule(Protocol):
     """Scores the queries of many tasks at once.
 
-    A rule is a frozen dataclass; its fields with defaults are its options.
+    A rule is a frozen dataclass; its fields with defaults are its options. Two attributes of its
+    class are optional: ``needs_pixels`` of rules that train whole networks, and ``tasks_at_once``
+    of slow ones, after so many of which they report progress.
     """
 
     @property
