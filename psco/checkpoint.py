@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from psco.data.cache import atomic_path
+from psco.disk import system_errors
 from psco.errors import InputError, PscoError
 from psco.methods import Method
 from psco.recipe import Recipe, check_recipe, read_tree
@@ -97,9 +98,16 @@ def save_checkpoint(
         Steps done.
     state
         What else the next step depends on: tensors, numbers, strings, lists and dicts.
+
+    Raises
+    ------
+    OSError
+        If there is no room, for instance; the files that were there stay as they are.
     """
     with atomic_path(folder / RESUME) as aside:
-        torch.save({**state, "format": FORMAT, "step": step, "method": _tensors(method)}, aside)
+        content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
+        with system_errors(), aside.open("wb") as file:
+            torch.save(content, file)
         # The seal is the comment of the archive, which torch and every other reader steps over.
         with zipfile.ZipFile(aside, "a") as archive:
             archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
@@ -117,7 +125,8 @@ def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
     }
     with atomic_path(folder / MODEL) as aside:
         model = {n: v.contiguous() for n, v in model_weights(method).items()}
-        save_file(model, aside, metadata=about)
+        with system_errors():
+            save_file(model, aside, metadata=about)
         seal(aside)
 
 

@@ -53,9 +53,15 @@ def run_demo(
         What ``report.json`` holds: ``results`` with the accuracies in percent, ``open_set`` with
         what `open_set_quality` found, ``curves`` of the training, ``seconds`` it took, ``recipe``
         and ``environment``.
+
+    Raises
+    ------
+    StoppedError
+        If a signal has ended training; calling it again continues.
     """
     folder = Path(out)
     run = pretrain("glyphs", out=folder, recipe="glyphs", steps=steps, seed=seed, resume=True)
+    run.require_finished(f"psco demo --out {out}")
     images = load_dataset("glyphs", "test", channels=run.recipe.image.channels)
     trained = load(folder)
     # The heads of an untrained network are no use to each other: its features stand alone.

@@ -16,6 +16,7 @@ ROOT = Path(psco.__file__).parent
 # From the bottom up: a module imports only from its own layer and from those before it.
 LAYERS = [
     ["version", "errors"],
+    ["disk", "stopping"],
     ["confidence"],
     ["registry", "optional", "runtime", "progress"],
     ["data"],
