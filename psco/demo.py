@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from psco.classifier import OpenSetQuality, open_set_quality
+from psco.collapse import collapse_warning
 from psco.data import ImageSet, load_dataset
 from psco.data.cache import atomic_path
 from psco.data.tasks import sample_tasks
@@ -141,7 +142,8 @@ def _page(
         Part(
             "Training",
             "Purity is the share of the selected shots that truly show the character of their "
-            "query; no loss reads it. Overlap is the share of shots that two pseudo-labels claim.",
+            "query; no loss reads it. Overlap is the share of shots that two pseudo-labels claim. "
+            "Spread is 1 for embeddings that point everywhere alike, 0 if all are the same.",
             training_plot(run.metrics),
         ),
     ]
@@ -154,4 +156,4 @@ def _page(
         f"{run.recipe.train.seed}, recipe {run.recipe.hash()}. All settings: config.yaml beside "
         "this file; all numbers: report.json."
     )
-    return page("PsCo on glyphs", lead, parts, foot)
+    return page("PsCo on glyphs", lead, parts, foot, collapse_warning(run.metrics))

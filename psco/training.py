@@ -23,6 +23,7 @@ from psco.checkpoint import (
     save_checkpoint,
     start_folder,
 )
+from psco.collapse import collapse_watch
 from psco.data import ImageSet, load_dataset
 from psco.data.bad import MAX_BAD
 from psco.data.cache import remove_leftovers
@@ -199,7 +200,7 @@ def pretrain(
         disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(facts), last)
 
     csv = csv_logger(folder / METRICS, loop.step)
-    sinks = [lambda row: disk.write(METRICS, lambda: csv(row)), *loggers]
+    sinks = [lambda row: disk.write(METRICS, lambda: csv(row)), collapse_watch(), *loggers]
     if tensorboard:
         sinks.append(tensorboard_logger(folder / "tensorboard"))
     with Bar(title, progress) as bar, stop_on_signals() as stop:

@@ -28,7 +28,7 @@ LAYERS = [
     ["rules"],
     ["recipe"],
     ["build", "check", "feed", "metrics", "schedule", "stream"],
-    ["checkpoint"],
+    ["checkpoint", "collapse"],
     ["loop"],
     ["encoder", "result"],
     ["calibration"],
