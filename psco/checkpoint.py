@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from psco.data.cache import atomic_path
+from psco.data.cache import atomic_path, is_leftover
 from psco.disk import system_errors
 from psco.errors import InputError, PscoError
 from psco.methods import Method
@@ -37,10 +37,17 @@ _HEADER = "# psco run, format {}, sha256: {}\n"
 _COPY = "copy it again from where it is whole"
 
 
+def is_free(folder: Path) -> bool:
+    """Say whether a run can begin in a folder: there is nothing, or one was killed at its start."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.name == ENVIRONMENT or is_leftover(path) for path in folder.iterdir())
+
+
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
-    """Write the files that exist from the first moment of a run on."""
-    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
+    """Write the files that exist from the first moment of a run on, the recipe last."""
     write_facts(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
+    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
 
 
 def read_recipe(folder: Path) -> Recipe:

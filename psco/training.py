@@ -18,6 +18,7 @@ from psco.calibration import calibrate_finished
 from psco.checkpoint import (
     CONFIG,
     METRICS,
+    is_free,
     load_resume,
     read_recipe,
     save_checkpoint,
@@ -192,9 +193,9 @@ def pretrain(
         if state["data"] != facts["data"]:
             raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
         loop.restore(state)
-        remove_leftovers(folder)
     elif not (folder / CONFIG).exists():
         start_folder(folder, settled, {**environment(), **_about_weights(settled)})
+    remove_leftovers(folder)
 
     def save(last: bool = False) -> None:
         disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(facts), last)
@@ -241,7 +242,7 @@ def _settle_recipe(
     overrides: Sequence[str],
     resume: bool,
 ) -> Recipe:
-    exists = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    exists = not is_free(folder)
     if exists and not resume:
         raise InputError(
             f"{str(folder)!r} exists already; --resume continues the run in it, another --out "
