@@ -69,6 +69,8 @@ def _start(target: Callable[..., None], args: tuple[Any, ...], said: Path) -> Ba
 
 def _apart(target: Callable[..., None], args: tuple[Any, ...], said: Path) -> None:
     os.setsid()
+    # Its workers are its own children, as in a program that was started by hand.
+    multiprocessing.set_start_method("fork", force=True)
     with said.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -93,17 +93,6 @@ def test_an_unknown_public_name_is_an_attribute_error():
         psco.sinkhron  # noqa: B018
 
 
-def test_nothing_that_is_loaded_can_run_code():
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call):
-                continue
-            call = ast.unparse(node.func)
-            assert call not in ("eval", "exec", "pickle.load", "pickle.loads", "yaml.load"), path
-            if call == "torch.load":
-                assert "weights_only=True" in ast.unparse(node), path
-
-
 def test_the_suite_runs_beside_a_broken_torchvision():
     with pytest.raises(RuntimeError, match="nms does not exist"):
         import torchvision  # noqa: F401
