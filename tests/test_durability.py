@@ -309,7 +309,7 @@ def test_a_disk_that_is_really_full_is_named_by_the_program(folder, tmp_path, sm
         [*MOUNT, "sh", "-c", script, sys.executable, str(int(1.3 * needed) + 16384), str(disk),
          "pretrain", str(folder), "--out", f"{disk}/run", "--recipe", "own-images",
          "--checkpoint-steps", "2", *settings(small)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 1
     error = done.stderr.splitlines()[-1]
