@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit format clean
+.PHONY: help install demo test lint types unit soak format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ types: $(VENV)/.installed-dev  ## Check types.
 
 unit: $(VENV)/.installed-dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/.installed-dev  ## Train for 30 minutes under random kills; MINUTES=5 for less.
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)
 
 format: $(VENV)/.installed-dev  ## Rewrite the code in the project's style.
 	$(BIN)/ruff check --fix .

@@ -22,7 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from psco.data.cache import atomic_path
+from psco.data.cache import atomic_path, is_leftover
+from psco.disk import system_errors
 from psco.errors import InputError, PscoError
 from psco.methods import Method
 from psco.recipe import Recipe, check_recipe, read_tree
@@ -36,10 +37,17 @@ _HEADER = "# psco run, format {}, sha256: {}\n"
 _COPY = "copy it again from where it is whole"
 
 
+def is_free(folder: Path) -> bool:
+    """Say whether a run can begin in a folder: there is nothing, or one was killed at its start."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.name == ENVIRONMENT or is_leftover(path) for path in folder.iterdir())
+
+
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
-    """Write the files that exist from the first moment of a run on."""
-    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
+    """Write the files that exist from the first moment of a run on, the recipe last."""
     write_facts(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
+    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -97,9 +105,16 @@ def save_checkpoint(
         Steps done.
     state
         What else the next step depends on: tensors, numbers, strings, lists and dicts.
+
+    Raises
+    ------
+    OSError
+        If there is no room, for instance; the files that were there stay as they are.
     """
     with atomic_path(folder / RESUME) as aside:
-        torch.save({**state, "format": FORMAT, "step": step, "method": _tensors(method)}, aside)
+        content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
+        with system_errors(), aside.open("wb") as file:
+            torch.save(content, file)
         # The seal is the comment of the archive, which torch and every other reader steps over.
         with zipfile.ZipFile(aside, "a") as archive:
             archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
@@ -117,7 +132,8 @@ def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
     }
     with atomic_path(folder / MODEL) as aside:
         model = {n: v.contiguous() for n, v in model_weights(method).items()}
-        save_file(model, aside, metadata=about)
+        with system_errors():
+            save_file(model, aside, metadata=about)
         seal(aside)
 
 

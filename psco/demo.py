@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from psco.classifier import OpenSetQuality, open_set_quality
+from psco.collapse import collapse_warning
 from psco.data import ImageSet, load_dataset
 from psco.data.cache import atomic_path
 from psco.data.tasks import sample_tasks
@@ -53,9 +54,15 @@ def run_demo(
         What ``report.json`` holds: ``results`` with the accuracies in percent, ``open_set`` with
         what `open_set_quality` found, ``curves`` of the training, ``seconds`` it took, ``recipe``
         and ``environment``.
+
+    Raises
+    ------
+    StoppedError
+        If a signal has ended training; calling it again continues.
     """
     folder = Path(out)
     run = pretrain("glyphs", out=folder, recipe="glyphs", steps=steps, seed=seed, resume=True)
+    run.require_finished(f"psco demo --out {out}")
     images = load_dataset("glyphs", "test", channels=run.recipe.image.channels)
     trained = load(folder)
     # The heads of an untrained network are no use to each other: its features stand alone.
@@ -135,7 +142,8 @@ def _page(
         Part(
             "Training",
             "Purity is the share of the selected shots that truly show the character of their "
-            "query; no loss reads it. Overlap is the share of shots that two pseudo-labels claim.",
+            "query; no loss reads it. Overlap is the share of shots that two pseudo-labels claim. "
+            "Spread is 1 for embeddings that point everywhere alike, 0 if all are the same.",
             training_plot(run.metrics),
         ),
     ]
@@ -148,4 +156,4 @@ def _page(
         f"{run.recipe.train.seed}, recipe {run.recipe.hash()}. All settings: config.yaml beside "
         "this file; all numbers: report.json."
     )
-    return page("PsCo on glyphs", lead, parts, foot)
+    return page("PsCo on glyphs", lead, parts, foot, collapse_warning(run.metrics))

@@ -22,6 +22,22 @@ class DivergedError(PscoError):
     """Numbers inside a step of training stopped being finite."""
 
 
+class StoppedError(PscoError):
+    """A signal has ended a command early; what was done is saved.
+
+    Parameters
+    ----------
+    message
+        What was done and how to go on.
+    exit_code
+        0 where a scheduler has asked for it, as nothing went wrong; 1 after Ctrl-C.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Make the error for a name that is not known, with the nearest known one.
 

@@ -20,6 +20,7 @@ from psco.data import ImageSet
 from psco.data.tasks import TaskDrawer
 from psco.errors import InputError
 from psco.methods import Episode, Method
+from psco.stopping import leave_signals_to_parent
 from psco.views import to_batch
 
 Batch = tuple[Tensor, Tensor | None]
@@ -88,6 +89,7 @@ class Feed(Dataset[Batch]):
             sampler=keys,
             num_workers=self._workers,
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=leave_signals_to_parent,
         )
         for batch in loader:
             if isinstance(batch, InputError):

@@ -178,8 +178,16 @@ class Loop:
         rate = self.schedule.learning_rate(bad, self.done)
         raise PscoError(
             f"the loss is not finite at step {bad} with learning rate {rate:.3g}; "
-            f"{self._last_saved()}; try a lower train.learning_rate or more train.warmup_steps"
+            f"{self._last_saved()}; {self._remedy(bad)}"
         )
+
+    def _remedy(self, step: int) -> str:
+        # A batch and its views depend on (seed, step) alone: they can be looked at once more.
+        number = step * self.recipe.train.accumulate
+        images, _ = self.fabric.to_device(next(self.feed.batches(number)))
+        if all(view.isfinite().all() for view in self._views(images, number)):
+            return "try a lower train.learning_rate or more train.warmup_steps"
+        return "its views have numbers that are not finite: look at the views, not at the settings"
 
     def _last_saved(self) -> str:
         if self._saved_step is None:

@@ -51,19 +51,27 @@ def csv_logger(path: Path, done: int) -> Logger:
         The file; rows beyond step ``done`` are dropped first: a resumed run makes them again.
     done
         Steps already done, 0 for a new run.
+
+    Returns
+    -------
+    Logger
+        Raises OSError if a row cannot be written; the next call writes what is missing, too.
     """
     rows = [row for row in read_metrics(path) if row["step"] <= done]
     columns = list(rows[0]) if rows else []
     with atomic_path(path) as aside:
         aside.write_text("".join([_header(columns), *(_line(row, columns) for row in rows)]))
-    file = path.open("a")
+    file = path.open("ab", buffering=0)
+    unwritten = b""
 
     def log(row: Row) -> None:
+        nonlocal unwritten
         if not columns:
             columns.extend(row)
-            file.write(_header(columns))
-        file.write(_line(row, columns))
-        file.flush()
+            unwritten += _header(columns).encode()
+        unwritten += _line(row, columns).encode()
+        while unwritten:  # where the disk is full, a row may get there in part
+            unwritten = unwritten[file.write(unwritten) :]
 
     return log
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import signal
-import sys
-import threading
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +18,18 @@ from psco.calibration import calibrate_finished
 from psco.checkpoint import (
     CONFIG,
     METRICS,
+    is_free,
     load_resume,
     read_recipe,
     save_checkpoint,
     start_folder,
 )
+from psco.collapse import collapse_watch
 from psco.data import ImageSet, load_dataset
 from psco.data.bad import MAX_BAD
 from psco.data.cache import remove_leftovers
-from psco.errors import InputError
+from psco.disk import DiskGuard, OnFullDisk
+from psco.errors import InputError, StoppedError
 from psco.feed import feed_for
 from psco.loop import Loop
 from psco.methods import Method
@@ -39,6 +39,7 @@ from psco.progress import Bar
 from psco.recipe import Recipe, default_recipe, load_recipe, with_flags
 from psco.runtime import environment, keep_freed_memory
 from psco.seal import hash_file
+from psco.stopping import SCHEDULER, stop_on_signals
 from psco.views import TwoViews
 from psco.views.pair import AnyView
 
@@ -57,17 +58,30 @@ class Run:
         Steps done.
     finished
         False if the run was interrupted.
+    stopped_by
+        Name of the signal that interrupted it, such as ``"SIGTERM"``.
     """
 
     folder: Path
     recipe: Recipe
     steps: int
     finished: bool
+    stopped_by: str | None = None
 
     @property
     def metrics(self) -> list[dict[str, float]]:
         """The rows of the training curves."""
         return read_metrics(self.folder / METRICS)
+
+    def require_finished(self, again: str) -> None:
+        """Raise StoppedError if the run was interrupted; ``again`` is the command to go on."""
+        if self.finished:
+            return
+        if self.stopped_by not in SCHEDULER:
+            raise StoppedError(f"stopped at step {self.steps}; continue with: {again}", 1)
+        job = os.environ.get("SLURM_JOB_ID")
+        how = f"requeue with: scontrol requeue {job}, for a script that runs" if job else "requeue"
+        raise StoppedError(f"{self.stopped_by}: saved at step {self.steps}; {how}: {again}", 0)
 
 
 def pretrain(
@@ -89,6 +103,7 @@ def pretrain(
     workers: int | None = None,
     checkpoint_minutes: float | None = None,
     checkpoint_steps: int | None = None,
+    on_full_disk: OnFullDisk = "stop",
     loggers: Sequence[Logger] = (),
     tensorboard: bool = False,
     title: str = "pretrain",
@@ -127,6 +142,9 @@ def pretrain(
         Processes that decode images ahead; None chooses, see `Feed`. Results do not depend on it.
     checkpoint_minutes, checkpoint_steps
         How often to save besides at the end; every 5 minutes if neither is given.
+    on_full_disk
+        Whether to ``stop`` or to ``continue`` when there is no room for a checkpoint; then the next
+        one is tried when it is due. The last one must be written.
     loggers
         Called with every row of the training curves.
     tensorboard
@@ -139,11 +157,12 @@ def pretrain(
     InputError
         For anything about the arguments; then nothing has been written.
     PscoError
-        If the loss stops being finite; the last good checkpoint stays.
+        If the loss stops being finite, or a file cannot be written; the last good checkpoint stays.
     """
     folder = Path(out)
     changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
     due = _clock(checkpoint_minutes, checkpoint_steps)
+    disk = DiskGuard(folder, on_full_disk)
     settled = _settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
     images = load_dataset(
@@ -174,20 +193,24 @@ def pretrain(
         if state["data"] != facts["data"]:
             raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
         loop.restore(state)
-        remove_leftovers(folder)
     elif not (folder / CONFIG).exists():
         start_folder(folder, settled, {**environment(), **_about_weights(settled)})
+    remove_leftovers(folder)
 
-    sinks = [csv_logger(folder / METRICS, loop.step), *loggers]
+    def save(last: bool = False) -> None:
+        disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(facts), last)
+
+    csv = csv_logger(folder / METRICS, loop.step)
+    sinks = [lambda row: disk.write(METRICS, lambda: csv(row)), collapse_watch(), *loggers]
     if tensorboard:
         sinks.append(tensorboard_logger(folder / "tensorboard"))
-    with Bar(title, progress) as bar, _stop_on_interrupt() as stop:
-        loop.run(sinks, bar, lambda: loop.save(facts), due, stop)
-        loop.save(facts)
+    with Bar(title, progress) as bar, stop_on_signals() as stop:
+        loop.run(sinks, bar, save, due, stop)
+        save(last=True)
     finished = loop.done >= 1
     if finished:
         calibrate_finished(folder, images, pair.view_a)
-    return Run(folder, settled, loop.step, finished)
+    return Run(folder, settled, loop.step, finished, None if finished else stop.by)
 
 
 def _labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
@@ -219,7 +242,7 @@ def _settle_recipe(
     overrides: Sequence[str],
     resume: bool,
 ) -> Recipe:
-    exists = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    exists = not is_free(folder)
     if exists and not resume:
         raise InputError(
             f"{str(folder)!r} exists already; --resume continues the run in it, another --out "
@@ -272,24 +295,3 @@ def _clock(minutes: float | None, steps: int | None) -> Callable[[int, float], b
         return by_time or by_step
 
     return due
-
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a request to stop after the step; the second one kills."""
-    asked = False
-
-    def ask(_number: int, _frame: object) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("stopping after this step; press Ctrl-C again to quit at once", file=sys.stderr)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)

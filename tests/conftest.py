@@ -42,7 +42,7 @@ def psco():
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """Overrides that make a recipe train in a second or two."""
     return [

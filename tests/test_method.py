@@ -119,7 +119,7 @@ def test_every_component_can_be_switched_off_and_still_trains(switch, views):
         report["total"].backward()
         optimizer.step()
     assert losses[-1] < losses[0]
-    expected = {"total", "psco", "overlap"}
+    expected = {"total", "psco", "overlap", "spread"}
     auxiliary = switch.get("auxiliary", "moco")
     assert set(report) == expected | ({auxiliary} if auxiliary in ("moco", "byol") else set())
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from psco.errors import InputError, PscoError
+from psco.errors import InputError, PscoError, StoppedError
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -35,11 +35,13 @@ def for_people(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if options.get("debug") or isinstance(error, (typer.Exit, typer.Abort)):
                 raise
-            if isinstance(error, PscoError):
+            if isinstance(error, StoppedError):
                 text, code = str(error), error.exit_code
+            elif isinstance(error, PscoError):
+                text, code = f"error: {error}", error.exit_code
             else:
-                text, code = f"{type(error).__name__}: {error} (--debug shows where)", 1
-            say(f"error: {' '.join(text.split())}")
+                text, code = f"error: {type(error).__name__}: {error} (--debug shows where)", 1
+            say(" ".join(text.split()))
             raise typer.Exit(code) from None
 
     return wrapped

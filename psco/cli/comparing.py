@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from psco.cli.common import Debug, Json, Root, for_people, say
+from psco.cli.common import Debug, Json, Root, for_people
 from psco.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def compare(
             data, names, out, minutes, steps, seed, recipe, settings or [], root
         )
         folders = [run.folder for run in trained]
-        if unfinished := [run for run in trained if not run.finished]:
-            say(f"stopped in {unfinished[0].folder}; the same command continues")
-            raise typer.Exit(1)
+        trained[-1].require_finished("the same command")
     comparison = compare_runs(
         folders,
         data,

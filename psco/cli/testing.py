@@ -36,6 +36,7 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Measure few-shot accuracy on classes that training has not seen."""
+    from psco.collapse import run_warning
     from psco.data import load_dataset
     from psco.data.tasks import load_tasks
     from psco.encoder import load
@@ -44,6 +45,8 @@ def evaluate(
 
     choices = read_options(options or [])
     encoder = load(run)
+    if warning := run_warning(run):
+        say(f"warning: {warning}")
     image = encoder.recipe.image
     images = load_dataset(data, split, root, size=image.source_size, channels=image.channels)
     settings = [(w, k) for w in ways for k in shots]

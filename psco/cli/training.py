@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -41,6 +41,9 @@ def pretrain(
         int | None,
         typer.Option(help="Save every so many steps."),
     ] = None,
+    on_full_disk: Annotated[
+        str, typer.Option(help="Without room for a checkpoint: stop or continue.")
+    ] = "stop",
     root: Root = None,
     max_bad: Annotated[
         str, typer.Option(help="Share of undecodable files to skip, such as 1%.")
@@ -90,6 +93,7 @@ def pretrain(
         resume=resume,
         checkpoint_minutes=checkpoint_minutes,
         checkpoint_steps=checkpoint_steps,
+        on_full_disk=cast(Any, on_full_disk),
         tensorboard=tensorboard,
     )
     last = run.metrics[-1] if run.metrics else {}
@@ -98,11 +102,7 @@ def pretrain(
         typer.echo(json.dumps(result))
     else:
         typer.echo(f"{out}: {run.steps} steps, loss {last.get('total', float('nan')):.3f}")
-    if not run.finished:
-        say(
-            f"stopped at step {run.steps}; continue with: psco pretrain {data} --out {out} --resume"
-        )
-        raise typer.Exit(1)
+    run.require_finished(f"psco pretrain {data} --out {out} --resume")
 
 
 @for_people

@@ -45,10 +45,15 @@ def atomic_path(target: Path) -> Iterator[Path]:
     _sync_folder(target.parent)
 
 
+def is_leftover(path: Path) -> bool:
+    """Say whether a file is what a writer has put aside, by its name."""
+    return path.match(".*.part*")
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what writers that were killed have left aside in a folder nobody else writes to."""
-    for aside in folder.glob(".*.part*"):
-        aside.unlink(missing_ok=True)
+    for path in filter(is_leftover, folder.iterdir()):
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, require
+from psco.methods.method import Method, require, spread
 from psco.methods.psco import byol_loss
 from psco.momentum import MomentumTwin
 
@@ -55,10 +55,11 @@ class BYOL(Method):
         if update and self.training:
             self.momentum_backbone.update(self.backbone, self.momentum)
             self.momentum_projector.update(self.projector, self.momentum)
-        total = byol_loss(self._predict(view_a), self._target(view_b))
+        q = self._predict(view_a)
+        total = byol_loss(q, self._target(view_b))
         if self.symmetric:
             total = (total + byol_loss(self._predict(view_b), self._target(view_a))) / 2
-        return {"total": total}
+        return {"total": total, "spread": spread(q)}
 
     def _predict(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, d)
         return F.normalize(self.predictor(self.projector(self.backbone(x))), dim=1)

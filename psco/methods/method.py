@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -132,7 +133,7 @@ class Method(nn.Module):
         Returns
         -------
         dict
-            Scalars; ``total`` is the one to minimise, the others are logged.
+            Scalars; ``total`` is the one to minimise, the others are logged: `spread`, for one.
         """
         raise NotImplementedError
 
@@ -155,6 +156,17 @@ class Method(nn.Module):
     def embed_support(self, x: Tensor) -> Tensor:
         """Give the support representations (B, d) of images (B, C, H, W)."""
         return self.support_head(self.backbone(x))
+
+
+@torch.no_grad()
+def spread(q: Tensor) -> Tensor:
+    """Tell how far representations (N, d) of unit length are spread over the sphere.
+
+    The standard deviation over the batch, averaged over the coordinates and times √d: about 1 when
+    they point everywhere alike, 0 when they have collapsed to one point.
+    """
+    q = q.float()
+    return q.std(dim=0, correction=0).mean() * math.sqrt(q.shape[1])
 
 
 def require(condition: bool, message: str) -> None:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, output_dim, require
+from psco.methods.method import Method, output_dim, require, spread
 from psco.methods.psco import moco_loss
 from psco.momentum import MomentumQueue, MomentumTwin
 
@@ -56,4 +56,4 @@ class MoCo(Method):
         total = moco_loss(q, k, self.queue.keys.to(k.dtype), self.temperature)
         if self.training:
             self.queue.push(k, labels)
-        return {"total": total}
+        return {"total": total, "spread": spread(q)}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Episode, Method
+from psco.methods.method import Episode, Method, spread
 
 
 def protonet_loss(support: Tensor, query: Tensor) -> Tensor:
@@ -84,5 +84,6 @@ class ProtoNets(Method):
         update: bool = True,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Classify the queries of a task whose supports pass the network in the same batch."""
-        support, query = self.episode.split(self.backbone(view_a))
-        return {"total": protonet_loss(support, query)}
+        features = self.backbone(view_a)
+        total = protonet_loss(*self.episode.split(features))
+        return {"total": total, "spread": spread(self.query_head(features))}

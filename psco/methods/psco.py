@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from psco.errors import InputError
 from psco.methods.contrast import contrast_with_queue
-from psco.methods.method import Method, output_dim, require
+from psco.methods.method import Method, output_dim, require, spread
 from psco.momentum import Buffers, MomentumQueue, MomentumTwin
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
@@ -330,8 +330,8 @@ class PsCo(Method):
         -------
         dict
             Scalars: ``total`` (with gradient), its parts ``psco`` and ``moco`` or ``byol``, and
-            the diagnostics ``overlap`` (see `shot_overlap`) and, given labels, ``purity``: the
-            share of the shots whose true class is that of their query.
+            the diagnostics ``overlap`` (see `shot_overlap`), ``spread`` of the queries and, given
+            labels, ``purity``: the share of the shots whose true class is that of their query.
         """
         if len(view_a) != len(view_b):
             raise InputError(f"two views of one batch: {len(view_a)} and {len(view_b)} images")
@@ -360,7 +360,7 @@ class PsCo(Method):
 
         report = {"total": torch.stack(list(losses.values())).sum()}
         report |= {name: loss.detach() for name, loss in losses.items()}
-        report["overlap"] = shot_overlap(shots, len(queue))
+        report["overlap"], report["spread"] = shot_overlap(shots, len(queue)), spread(q)
         if labels is not None:
             report["purity"] = (self.queue.labels[shots] == labels[:, None]).float().mean()
         if self.training:

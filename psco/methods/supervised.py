@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, input_dim
+from psco.methods.method import Method, input_dim, spread
 
 
 class Supervised(Method):
@@ -43,6 +43,8 @@ class Supervised(Method):
     ) -> dict[str, Tensor]:
         """Give the cross-entropy of the classes, and the share that is named rightly."""
         assert labels is not None  # the feed of a supervised method has labels
-        logits = self.classifier(self.backbone(view_a))
+        features = self.backbone(view_a)
+        logits = self.classifier(features)
         right = (logits.detach().argmax(dim=1) == labels).float().mean()
-        return {"total": F.cross_entropy(logits, labels), "accuracy": right}
+        even = spread(self.query_head(features))
+        return {"total": F.cross_entropy(logits, labels), "accuracy": right, "spread": even}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, output_dim, require
+from psco.methods.method import Method, output_dim, require, spread
 from psco.methods.psco import rank_by_plan_
 from psco.momentum import MomentumQueue
 
@@ -111,7 +111,7 @@ class SwAV(Method):
             for queue, z in zip(queues, (z_a, z_b), strict=True):
                 if queue is not None:
                     queue.push(z.detach(), labels)
-        return {"total": total}
+        return {"total": total, "spread": spread(z_a)}
 
     def _codes(self, scores: Tensor, queue: MomentumQueue | None, centres: Tensor) -> Tensor:
         N = len(scores)

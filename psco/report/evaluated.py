@@ -13,6 +13,7 @@ from psco.classifier import open_set_quality
 from psco.classifier.inputs import open_encoder
 from psco.classifier.learning import AUTO, Choices, Model, learn
 from psco.classifier.supports import Shots
+from psco.collapse import run_warning
 from psco.confidence import default_temperature, probabilities
 from psco.data import ImageSet
 from psco.data.tasks import Tasks
@@ -82,7 +83,9 @@ def evaluation_page(
     if isinstance(model, Encoder) and first.rule == "prototype":
         parts.insert(2, _trust(model, images, reports, points))
     lead = f"{name} on {images.name} ({images.split}): {len(images.classes)} classes."
-    return page("Few-shot evaluation", lead, parts, f"Settings {first.hash}.")
+    folder = model.folder if isinstance(model, Encoder) else None
+    warning = None if folder is None else run_warning(folder)
+    return page("Few-shot evaluation", lead, parts, f"Settings {first.hash}.", warning)
 
 
 def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about: Report) -> str:

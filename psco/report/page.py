@@ -31,6 +31,7 @@ table.task .support img:not(:only-child) { width: 30px; height: 30px; }
        border: 2px solid; }
 .wrong { border-color: #d0342c; } .right.unknown, .wrong.unknown { border-style: dashed; }
 .right.unknown { border-color: #e08a1e; }
+p.warning { border-left: 4px solid #d0342c; background: #fdf0ef; padding: .5rem .9rem; }
 .query { display: inline-block; margin-right: 5px; text-align: center; vertical-align: top; }
 .query small { display: block; font-size: .68rem; line-height: 1.2; color: #666; }
 .as { position: absolute; right: 0; bottom: 0; border: 1px solid #d0342c; }
@@ -63,8 +64,11 @@ class Part(NamedTuple):
     body: str
 
 
-def page(title: str, lead: str, parts: Sequence[Part], foot: str) -> str:
-    """Put a page together; title, headings, texts, lead and foot are plain text."""
+def page(
+    title: str, lead: str, parts: Sequence[Part], foot: str, warning: str | None = None
+) -> str:
+    """Put a page together; all but the bodies of the parts is plain text."""
+    alarm = "" if warning is None else f'<p class="warning">Warning: {escape(warning)}.</p>\n'
     sections = "\n".join(
         f'<h2>{escape(part.heading)}</h2>\n<p class="note">{escape(part.text)}</p>\n{part.body}'
         for part in parts
@@ -80,7 +84,7 @@ def page(title: str, lead: str, parts: Sequence[Part], foot: str) -> str:
 <body>
 <h1>{escape(title)}</h1>
 <p>{escape(lead)}</p>
-{sections}
+{alarm}{sections}
 <footer>{escape(foot)}</footer>
 </body>
 </html>
