@@ -18,7 +18,7 @@ from psco.rules.adapt_together import adapt_together, are_usual
 from psco.rules.rule import Heads, Points
 from psco.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 
-_TASKS_AT_ONCE = 8  # about 10 MB each for the heads of the paper; more is no faster
+_TASKS_AT_ONCE = 4  # about 10 MB each for the heads of the paper; more is no faster
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Adapt:
 
     steps: int = 50
     transductive: ClassVar[bool] = False
-    tasks_at_once: ClassVar[int] = 3 * _TASKS_AT_ONCE
+    tasks_at_once: ClassVar[int] = 6 * _TASKS_AT_ONCE
 
     def __call__(
         self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
