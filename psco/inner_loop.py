@@ -90,10 +90,11 @@ def support_loss(
 ) -> Tensor:
     """Give the cross-entropy of supports (S, C, H, W), the mean times the number of classes.
 
-    That is the loss to which the published rates of inner loops belong.
+    That is the loss to which the published rates of inner loops belong. Of a network with more
+    outputs than the task has classes only the first ones take part.
     """
     logits = functional_call(network, parameters, (x,))  # (S, outputs)
-    return ways * F.cross_entropy(logits, labels)
+    return ways * F.cross_entropy(logits[:, :ways], labels)
 
 
 def inner_loop(

@@ -111,8 +111,9 @@ def pretrain(
     recipe
         A recipe, its name or file; by default that of the data set, else ``own-images``.
     method, epochs, steps, minutes, seed
-        Settings that win over the recipe: the method's name with its default options, the length
-        of the run (one of the three), the seed.
+        Settings that win over the recipe: the method's name (the recipe's options are for its own
+        method and variants of it, others have their defaults), the length of the run (one of the
+        three), the seed.
     init
         Initial weights of the backbone: a .safetensors, .pth or .pt file (torchvision, timm, ...)
         or a run folder. A resumed run does not need it again.
