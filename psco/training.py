@@ -145,7 +145,7 @@ def pretrain(
     folder = Path(out)
     changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
     due = _clock(checkpoint_minutes, checkpoint_steps)
-    settled = _settle_recipe(folder, data, recipe, changes, resume)
+    settled = settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
     images = load_dataset(
         data,
@@ -160,9 +160,10 @@ def pretrain(
     torch.manual_seed(train.seed)
     state = load_resume(folder) if resume else None
     learner = build_method(settled, init=state is None)
-    images = _labels_for(learner, images, settled)
+    images = labels_for(learner, images, settled)
+    about = {**environment(), "data": {"name": images.name, "images": len(images)}}
     if learner.kind == "floor":  # nothing to learn: the run is over before it has begun
-        start_folder(folder, settled, environment())
+        start_folder(folder, settled, about)
         save_checkpoint(folder, learner, settled, 0, {})
         return Run(folder, settled, 0, finished=True)
 
@@ -177,7 +178,7 @@ def pretrain(
         loop.restore(state)
         remove_leftovers(folder)
     elif not (folder / CONFIG).exists():
-        start_folder(folder, settled, {**environment(), **_about_weights(settled)})
+        start_folder(folder, settled, {**about, **_about_weights(settled)})
 
     sinks = [csv_logger(folder / METRICS, loop.step), *loggers]
     if tensorboard:
@@ -191,8 +192,14 @@ def pretrain(
     return Run(folder, settled, loop.step, finished)
 
 
-def _labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
-    """Leave the labels to those who may see them: supervised methods and the purity diagnostic."""
+def labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
+    """Leave the labels to those who may see them: supervised methods and the purity diagnostic.
+
+    Raises
+    ------
+    InputError
+        If one of them needs labels and there are none.
+    """
     name = recipe.method.name
     if method.kind == "supervised" and images.labels is None:
         raise InputError(
@@ -213,13 +220,20 @@ def fingerprint(images: ImageSet) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _settle_recipe(
+def settle_recipe(
     folder: Path,
     data: object,
     recipe: str | Path | Recipe | None,
     overrides: Sequence[str],
     resume: bool,
 ) -> Recipe:
+    """Find the settings of a run, those of the folder if it is to be resumed.
+
+    Raises
+    ------
+    InputError
+        If a setting is not allowed or is another one in the folder, or the folder is in use.
+    """
     exists = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if exists and not resume:
         raise InputError(

@@ -70,7 +70,7 @@ class MAML(Method):
         for name in ("inner_rate", "inner_steps", "test_steps"):
             require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
         self.classifier = nn.Linear(input_dim(projector), ways)
-        self.episode = Episode(ways, shots, queries, tasks or 1)
+        self.episode = Episode(ways, shots, queries, 1 if tasks is None else tasks)
         self._fills = tasks is None
         self.inner_rate, self.inner_steps, self.test_steps = inner_rate, inner_steps, test_steps
         self.first_order, self.statistics = first_order, statistics

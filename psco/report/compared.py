@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from psco.comparison import Comparison, Row
-from psco.published import Setting
+from psco.published import TRANSDUCTIVE, Setting
 from psco.report.page import Part, number_table, page
 from psco.report.plots import comparison_plot
 
@@ -23,7 +23,10 @@ def cell(comparison: Comparison, row: Row, setting: Setting) -> str:
         return "–"
     gap = comparison.difference(row, setting)
     mark = "" if gap is None or not gap.significant else (" ▲" if gap.mean > 0 else " ▼")
-    paper = f" [{row.paper[setting]:.2f}]" if setting in row.paper else ""
+    paper = ""
+    if setting in row.paper:
+        other = row.method in TRANSDUCTIVE and not report.transductive
+        paper = f" [{row.paper[setting]:.2f}{', transductive' if other else ''}]"
     return f"{report.mean:.2f} ± {report.ci95:.2f}{mark}{paper}"
 
 
