@@ -140,7 +140,9 @@ class EpisodeFeed(Feed):
                 f"the training tasks do not fit {images.name!r}: {error}; lower method.ways, "
                 f"method.shots or method.queries"
             ) from None
-        super().__init__(images, episode.images, seed, workers)
+        # Tasks of a step are drawn one by one: together they may have more images than the set.
+        super().__init__(images, min(episode.images, len(images)), seed, workers)
+        self.batch_size = episode.images
         self._drawer = drawer
         self._tasks = episode.tasks
 
