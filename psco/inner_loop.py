@@ -42,6 +42,11 @@ class TaskNorm(nn.Module):
         self.supports: int | None = None
         self.statistics: Statistics = "support"
 
+    def reset_parameters(self) -> None:
+        """Set the scale to one and the shift to zero."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (S + Q, C, H, W)."""
         n = len(x) if self.supports is None else self.supports

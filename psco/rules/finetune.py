@@ -105,7 +105,7 @@ class FromScratch:
                     reset()
             channels, size, _ = heads.image_shape
             head = nn.Linear(output_width(backbone, channels, size), ways)
-        network = nn.Sequential(with_task_norm(backbone), head)
+        network = nn.Sequential(with_task_norm(backbone), head).to(support.features)
         return _train_and_answer(self, network, support, labels, query, ways, heads)
 
 
