@@ -10,7 +10,7 @@ from psco.data import ImageSet, load_dataset
 from psco.errors import InputError
 from psco.feed import feed_for
 from psco.methods import METHODS
-from psco.recipe import Recipe, default_recipe, shortcuts
+from psco.recipe import Recipe, default_recipe, with_flags
 from psco.training import Run, labels_for, pretrain, settle_recipe
 
 
@@ -61,7 +61,7 @@ def train_methods(
     recipe = recipe or default_recipe(data)
     recipes = []
     for name in methods:
-        changes = [*shortcuts(name, steps=steps, minutes=minutes, seed=seed), *overrides]
+        changes = with_flags(overrides, name, steps=steps, minutes=minutes, seed=seed)
         recipes.append(settle_recipe(Path(out) / name, data, recipe, changes, resume=True))
     images = _load(data, recipes, root, progress)
     runs: list[Run] = []

@@ -13,7 +13,7 @@ import torch
 import psco
 from psco.checkpoint import load_resume
 from psco.methods import METHODS
-from psco.recipe import load_recipe, shortcuts
+from psco.recipe import load_recipe, with_flags
 from psco.rivals import train_methods
 
 pytestmark = pytest.mark.usefixtures("quick_calibration")
@@ -150,7 +150,7 @@ def test_an_unknown_method_is_told_the_nearest_name(psco, tmp_path):
 
 def test_a_method_named_by_a_flag_keeps_the_recipes_options_where_they_are_its_own():
     def method(recipe, name):
-        return load_recipe(recipe, shortcuts(method=name)).method
+        return load_recipe(recipe, with_flags(method=name)).method
 
     assert method("omniglot", "psco").options["shots"] == 1
     variant = method("omniglot", "psco-byol").options
@@ -161,9 +161,9 @@ def test_a_method_named_by_a_flag_keeps_the_recipes_options_where_they_are_its_o
 
 @pytest.mark.parametrize("name", ["simclr", "moco", "swav"])
 def test_the_rivals_have_no_predictor_and_psco_and_byol_have_one(name):
-    assert not load_recipe("omniglot", shortcuts(method=name)).heads.predictor
+    assert not load_recipe("omniglot", with_flags(method=name)).heads.predictor
     for other in ("psco", "byol", "psco-byol"):
-        assert load_recipe("omniglot", shortcuts(method=other)).heads.predictor
+        assert load_recipe("omniglot", with_flags(method=other)).heads.predictor
 
 
 def test_the_published_temperatures_queue_and_momentum_are_the_defaults():
