@@ -254,7 +254,7 @@ def test_the_statistics_are_named_in_every_report(images):
         encoder = Encoder.untrained(load_recipe("glyphs", ["method.name=maml", *changes]))
         report = psco.evaluate(encoder, images, ways=4, queries=3, tasks=3, rule="maml")
         assert report.transductive is transductive
-        assert report.options == {"steps": 3, "rate": 0.01, "statistics": statistics}
+        assert report.options == {"steps": 3, "rate": 0.004, "statistics": statistics}
         table = to_markdown(psco.compare([encoder], images, [(4, 1)], queries=3, tasks=3))
         assert ("| maml, transductive |" in table) is transductive
         assert ("| maml |" in table) is not transductive
@@ -284,7 +284,7 @@ def test_an_inner_loop_that_diverges_stops_the_run_with_its_last_checkpoint(imag
         )
     message = str(caught.value)
     assert message.startswith("step 1: the inner loop diverges: task 1 of 2 after 0 of 2 steps")
-    assert "method.inner_rate 0.01; try a lower one" in message
+    assert "method.inner_rate 0.004; try a lower one" in message
     assert message.endswith(f"last good checkpoint is {tmp_path / 'run' / 'resume.pt'}, step 1")
     assert psco.load(tmp_path / "run").steps == 1
 

@@ -37,8 +37,9 @@ class MAML(Method):
         Tasks in a step; None for as many as the batch has room for.
     inner_rate, inner_steps, test_steps
         Step size, number of steps in training and at test time. The published rate, 0.05, is for a
-        network that averages its last maps; on the features of Conv4, which are the maps
-        themselves and so many times as long, its steps overshoot and hardly anything is learnt.
+        network that averages its last maps; on the features of Conv4, the maps themselves, its
+        steps overshoot and hardly anything is learnt. Of the rates tried on Omniglot's training
+        classes, 0.002 and 0.004 were the best.
     first_order
         Whether to ignore the gradient through the steps (FOMAML).
     statistics
@@ -62,7 +63,7 @@ class MAML(Method):
         shots: int = 1,
         queries: int = 5,
         tasks: int | None = None,
-        inner_rate: float = 0.01,
+        inner_rate: float = 0.004,
         inner_steps: int = 5,
         test_steps: int = 50,
         first_order: bool = False,

@@ -33,7 +33,7 @@ class MamlSteps:
     """
 
     steps: int = 50
-    rate: float = 0.01
+    rate: float = 0.004
     statistics: Statistics = "support"
     needs_pixels: ClassVar[bool] = True
     tasks_at_once: ClassVar[int] = _TASKS_AT_ONCE
