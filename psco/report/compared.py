@@ -107,11 +107,11 @@ def comparison_page(comparison: Comparison) -> str:
             )
         )
     parts += [
-        Part("Accuracies", LEGEND, number_table(*table(comparison), strong=0)),
+        Part("Accuracies", LEGEND, _wide_table(*table(comparison))),
         Part(
             f"Paired differences to {comparison.rows[0].title}",
             "In points, with 95 % intervals over the same tasks.",
-            number_table(*table(comparison, difference_cell)),
+            _wide_table(*table(comparison, difference_cell)),
         ),
     ]
     lead = (
@@ -119,3 +119,11 @@ def comparison_page(comparison: Comparison) -> str:
         f"{comparison.queries} queries of each class, seed {comparison.seed}."
     )
     return page("Methods compared", lead, parts, "All settings are in the run folders.")
+
+
+def _wide_table(head: list[str], rows: list[list[str]]) -> str:
+    # What is in brackets gets a line of its own, so that the columns stay narrow.
+    def lines(text: str) -> str:
+        return text.replace(" [", "\n[").replace(" (", "\n(").replace(", transd", ",\ntransd")
+
+    return number_table(head, [[*map(lines, row)] for row in rows], strong=0, wide=True)
