@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import psco
 from psco.checkpoint import load_resume
+from psco.cli import app
 from psco.methods import METHODS
 from psco.recipe import load_recipe, with_flags
 from psco.rivals import train_methods
@@ -71,7 +72,10 @@ def test_every_method_is_evaluated_from_its_run_folder_under_its_own_rule(
     report = psco.evaluate(encoder, few_glyphs, tasks=4, queries=5, rule=rule, **fast)
     again = psco.evaluate(str(tmp_path / "run"), few_glyphs, tasks=4, queries=5, rule=rule, **fast)
     assert report.per_task == again.per_task
-    assert report.mean > 20  # chance, for five classes
+    # After two steps PsCo's predictor still sends queries anywhere; the features must be of use.
+    if encoder.method.embeds:
+        report = psco.evaluate(encoder, few_glyphs, tasks=20, queries=5, rule="class-mean")
+    assert report.mean > 30  # chance is 20
 
 
 @pytest.mark.parametrize("name", [name for name in LEARNERS if name not in SUPERVISED])
@@ -121,8 +125,8 @@ def test_tasks_that_the_data_cannot_fill_are_refused_before_anything_is_written(
 # ------------------------------------------------------------------------------------- registry
 
 
-def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(psco):
-    facts = json.loads(psco("methods", "--json").stdout)
+def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(monkeypatch):
+    facts = json.loads(CliRunner().invoke(app, ["methods", "--json"]).stdout)
     assert {fact["name"] for fact in facts} == set(METHODS)
     kinds = {fact["name"]: fact["kind"] for fact in facts}
     assert {name for name, kind in kinds.items() if kind == "supervised"} == set(SUPERVISED)
@@ -132,18 +136,19 @@ def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(psco):
         assert fact["summary"]
         assert fact["protocol"].startswith("inductive")
         assert fact["paper"] or fact["name"] in {*FLOORS, "supervised", "psco-byol"}
-    table = psco("methods", env={**os.environ, "COLUMNS": "200"}).stdout
+    monkeypatch.setenv("COLUMNS", "200")
+    table = CliRunner().invoke(app, ["methods"]).stdout
     for name in METHODS:
         assert name in table
 
 
-def test_an_unknown_method_is_told_the_nearest_name(psco, tmp_path):
+def test_an_unknown_method_is_told_the_nearest_name(tmp_path):
     for words in (
         "pretrain glyphs --method protonet --steps 2",
         "compare --train --data glyphs --methods psco,protonet --steps 2",
     ):
-        run = psco(*words.split(), "--out", tmp_path / "a")
-        assert run.returncode == 2
+        run = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path / "a")])
+        assert run.exit_code == 2
         assert "unknown method 'protonet'; did you mean 'protonets'?" in run.stderr
     assert not (tmp_path / "a").exists()
 
