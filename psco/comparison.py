@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from psco.checkpoint import read_environment
 from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
 from psco.encoder import Encoder, load
 from psco.errors import InputError
 from psco.evaluation import draw_tasks, evaluate_tasks
-from psco.published import CROSS_DOMAIN, Setting, published
+from psco.published import CROSS_DOMAIN, QUERIES, SPLIT, Setting, published, trained_on
+from psco.recipe import load_recipe
 from psco.result import Difference, Report
 from psco.rules import RULES
 
@@ -36,7 +38,8 @@ class Row:
     reports
         What came out, by (ways, shots); a setting that the model cannot do is missing.
     paper
-        The paper's numbers for this method on this data under its own rule.
+        The paper's numbers for this method on this data under its own rule; empty unless it was
+        trained on the paper's data with the paper's backbone, and tested on tasks as the paper's.
     """
 
     name: str
@@ -184,12 +187,12 @@ def _row(
 ) -> Row:
     method, name = encoder.method, encoder.recipe.method.name
     own = rule == _own_rule(encoder, images)
-    options = method.rule_options() if own and rule == method.rule else {}
+    comparable = own and _as_in_the_paper(encoder, images, drawn)
     slow = getattr(RULES[rule], "needs_pixels", False)
     possible = [tasks for tasks in drawn if tasks.setting[0] <= method.most_ways]
     if slow:
         possible = [tasks.first(slow_tasks) for tasks in possible]
-    reports = evaluate_tasks(encoder, images, possible, rule, options, progress)
+    reports = evaluate_tasks(encoder, images, possible, rule, progress=progress)
     return Row(
         name=name if encoder.folder is None else encoder.folder.name,
         method=name,
@@ -199,5 +202,17 @@ def _row(
         rule=rule,
         own_rule=own,
         reports={(r.ways, r.shots): r for r in reports},
-        paper=published(images.name, name) if own else {},
+        paper=published(images.name, name) if comparable else {},
     )
+
+
+def _as_in_the_paper(encoder: Encoder, images: ImageSet, drawn: Sequence[Tasks]) -> bool:
+    """Say whether the paper trained such a network on such images and drew such tasks."""
+    data = trained_on(images.name)
+    if not published(images.name, encoder.recipe.method.name) or images.split != SPLIT:
+        return False
+    if any(tasks.query.shape[2] != QUERIES for tasks in drawn):
+        return False
+    seen = {} if encoder.folder is None else read_environment(encoder.folder).get("data", {})
+    theirs, ours = load_recipe(data), encoder.recipe
+    return seen.get("name") == data and ours.backbone == theirs.backbone and ours.init is None

@@ -86,7 +86,13 @@ def evaluate_tasks(
     options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> list[Report]:
-    """Evaluate several sets of tasks at the price of embedding the images once."""
+    """Evaluate several sets of tasks at the price of embedding the images once.
+
+    Options that are not given are those that the network was trained for, where its method says
+    so, else the rule's own.
+    """
+    if isinstance(model, Encoder) and rule == model.method.rule:
+        options = {**model.method.rule_options(), **(options or {})}
     settled = RULES.options(rule, dict(options or {}))
     classify = RULES[rule](**settled)
     for tasks in drawn:

@@ -135,8 +135,17 @@ class EpisodeFeed(Feed):
         self, images: ImageSet, episode: Episode, seed: int, workers: int | None = None
     ) -> None:
         assert images.labels is not None
-        super().__init__(images, episode.images, seed, workers)
-        self._drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
+        try:
+            drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
+        except InputError as error:
+            raise InputError(
+                f"the training tasks do not fit {images.name!r}: {error}; lower method.ways, "
+                f"method.shots or method.queries"
+            ) from None
+        # Tasks of a step are drawn one by one: together they may have more images than the set.
+        super().__init__(images, min(episode.images, len(images)), seed, workers)
+        self.batch_size = episode.images
+        self._drawer = drawer
         self._tasks = episode.tasks
 
     def indices(self, number: int) -> np.ndarray:

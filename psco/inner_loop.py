@@ -42,6 +42,11 @@ class TaskNorm(nn.Module):
         self.supports: int | None = None
         self.statistics: Statistics = "support"
 
+    def reset_parameters(self) -> None:
+        """Set the scale to one and the shift to zero."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (S + Q, C, H, W)."""
         n = len(x) if self.supports is None else self.supports
@@ -90,10 +95,11 @@ def support_loss(
 ) -> Tensor:
     """Give the cross-entropy of supports (S, C, H, W), the mean times the number of classes.
 
-    That is the loss to which the published rates of inner loops belong.
+    That is the loss to which the published rates of inner loops belong. Of a network with more
+    outputs than the task has classes only the first ones take part.
     """
     logits = functional_call(network, parameters, (x,))  # (S, outputs)
-    return ways * F.cross_entropy(logits, labels)
+    return ways * F.cross_entropy(logits[:, :ways], labels)
 
 
 def inner_loop(

@@ -267,13 +267,24 @@ def _adopt_method(tree: dict[str, Any], overrides: Iterable[str]) -> None:
             _apply(chosen, override)
     before, name = (m.get("name") if isinstance(m, dict) else None for m in (own, chosen["method"]))
     if name != before:
-        tree["method"] = {"name": name}  # the options belong to the method that is left
+        tree["method"] = {"name": name, **_options_to_keep(own, before, name)}
     changes = _folder() / "methods" / f"{name}.yaml"
     if not changes.is_file():
         return
     for section, settings in read_tree(changes.read_text(), f"method {name!r}").items():
         there = tree.get(section) or {}
         tree[section] = {**settings, **there} if name == before else {**there, **settings}
+
+
+def _options_to_keep(own: Any, before: Any, name: Any) -> dict[str, Any]:
+    """Give what a variant of the recipe's method, a subclass, takes over; others take nothing."""
+    if before not in METHODS or name not in METHODS:
+        return {}
+    variant, origin = METHODS[name], METHODS[before]
+    if not (isinstance(variant, type) and isinstance(origin, type) and issubclass(variant, origin)):
+        return {}
+    usual = METHODS.options(before, {})
+    return {key: value for key, value in own.items() if key in usual and value != usual[key]}
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

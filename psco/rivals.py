@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from psco.build import build_method
+from psco.data import ImageSet, load_dataset
 from psco.errors import InputError
+from psco.feed import feed_for
 from psco.methods import METHODS
-from psco.training import Run, pretrain
+from psco.recipe import Recipe, default_recipe, with_flags
+from psco.training import Run, labels_for, pretrain, settle_recipe
 
 
 def train_methods(
@@ -45,20 +49,26 @@ def train_methods(
     Raises
     ------
     InputError
-        For an unknown method or no budget; then nothing has been trained.
+        For an unknown method, no budget, or anything that one of the methods cannot be trained
+        with; then none has been trained.
     """
     if (minutes is None) == (steps is None):
         raise InputError("the methods need one budget: --budget 10m or --steps 1500")
-    for name in methods:
-        METHODS[name]
     if not methods:
         raise InputError("--methods names no method")
+    for name in methods:
+        METHODS[name]
+    recipe = recipe or default_recipe(data)
+    recipes = []
+    for name in methods:
+        changes = with_flags(overrides, name, steps=steps, minutes=minutes, seed=seed)
+        recipes.append(settle_recipe(Path(out) / name, data, recipe, changes, resume=True))
+    images = _load(data, recipes, root, progress)
     runs: list[Run] = []
     for name in methods:
         run = pretrain(
-            data,
+            images,
             out=Path(out) / name,
-            root=root,
             recipe=recipe,
             method=name,
             steps=steps,
@@ -73,3 +83,19 @@ def train_methods(
         if not run.finished:
             break
     return runs
+
+
+def _load(
+    data: object, recipes: Sequence[Recipe], root: str | Path | None, progress: bool
+) -> ImageSet:
+    """Load the images that all train on, and see that each can: labels, classes, enough images."""
+    image = recipes[0].image
+    images = load_dataset(
+        data, "train", root, size=image.source_size, channels=image.channels, progress=progress
+    )
+    for recipe in recipes:
+        method = build_method(recipe)
+        seen = labels_for(method, images, recipe)
+        if method.kind != "floor":
+            feed_for(method, seen, recipe.train.batch_size, recipe.train.seed)
+    return images

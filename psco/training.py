@@ -126,8 +126,9 @@ def pretrain(
     recipe
         A recipe, its name or file; by default that of the data set, else ``own-images``.
     method, epochs, steps, minutes, seed
-        Settings that win over the recipe: the method's name with its default options, the length
-        of the run (one of the three), the seed.
+        Settings that win over the recipe: the method's name (the recipe's options are for its own
+        method and variants of it, others have their defaults), the length of the run (one of the
+        three), the seed.
     init
         Initial weights of the backbone: a .safetensors, .pth or .pt file (torchvision, timm, ...)
         or a run folder. A resumed run does not need it again.
@@ -163,7 +164,7 @@ def pretrain(
     changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
     due = _clock(checkpoint_minutes, checkpoint_steps)
     disk = DiskGuard(folder, on_full_disk)
-    settled = _settle_recipe(folder, data, recipe, changes, resume)
+    settled = settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
     images = load_dataset(
         data,
@@ -178,9 +179,10 @@ def pretrain(
     torch.manual_seed(train.seed)
     state = load_resume(folder) if resume else None
     learner = build_method(settled, init=state is None)
-    images = _labels_for(learner, images, settled)
+    images = labels_for(learner, images, settled)
+    about = {**environment(), "data": {"name": images.name, "images": len(images)}}
     if learner.kind == "floor":  # nothing to learn: the run is over before it has begun
-        start_folder(folder, settled, environment())
+        start_folder(folder, settled, about)
         save_checkpoint(folder, learner, settled, 0, {})
         return Run(folder, settled, 0, finished=True)
 
@@ -194,7 +196,7 @@ def pretrain(
             raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
         loop.restore(state)
     elif not (folder / CONFIG).exists():
-        start_folder(folder, settled, {**environment(), **_about_weights(settled)})
+        start_folder(folder, settled, {**about, **_about_weights(settled)})
     remove_leftovers(folder)
 
     def save(last: bool = False) -> None:
@@ -213,8 +215,14 @@ def pretrain(
     return Run(folder, settled, loop.step, finished, None if finished else stop.by)
 
 
-def _labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
-    """Leave the labels to those who may see them: supervised methods and the purity diagnostic."""
+def labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
+    """Leave the labels to those who may see them: supervised methods and the purity diagnostic.
+
+    Raises
+    ------
+    InputError
+        If one of them needs labels and there are none.
+    """
     name = recipe.method.name
     if method.kind == "supervised" and images.labels is None:
         raise InputError(
@@ -235,13 +243,20 @@ def fingerprint(images: ImageSet) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _settle_recipe(
+def settle_recipe(
     folder: Path,
     data: object,
     recipe: str | Path | Recipe | None,
     overrides: Sequence[str],
     resume: bool,
 ) -> Recipe:
+    """Find the settings of a run, those of the folder if it is to be resumed.
+
+    Raises
+    ------
+    InputError
+        If a setting is not allowed or is another one in the folder, or the folder is in use.
+    """
     exists = not is_free(folder)
     if exists and not resume:
         raise InputError(

@@ -60,3 +60,33 @@ def tiny():
 def pictures() -> np.ndarray:
     """Give 60 small images, (60, 20, 20, 1), of noise that differs from image to image."""
     return np.random.default_rng(0).integers(0, 256, (60, 20, 20, 1), dtype=np.uint8)
+
+
+@pytest.fixture(scope="session")
+def few_glyphs():
+    """Give 30 labelled classes of 20 glyphs each, (600, 28, 28, 1)."""
+    from psco.data import ImageSet
+    from psco.data.glyphs import draw_glyphs
+
+    images = draw_glyphs(range(3), seed=5, characters=10).reshape(-1, 28, 28, 1)
+    classes = tuple(f"character{number:02d}" for number in range(30))
+    return ImageSet(images, np.repeat(np.arange(30), 20), classes, "glyphs", "test")
+
+
+@pytest.fixture
+def quick_calibration(monkeypatch):
+    """Let the end of a run take no longer than its few steps."""
+    monkeypatch.setattr("psco.calibration._SUPPORTS", 60)
+    monkeypatch.setattr("psco.calibration._IMAGES", 100)
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Overrides that make the recipe of the glyphs small for any method."""
+    return [
+        "backbone.width=8",
+        "heads={hidden: 32, out: 16}",
+        "train.batch_size=60",
+        "train.warmup_steps=0",
+        "train.log_steps=1",
+    ]

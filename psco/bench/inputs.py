@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -77,3 +77,10 @@ def invent_images(count: int, size: int, channels: int) -> ImageSet:
         return ImageSet(turned, name="invented drawings")
     pixels = np.where(paper, np.uint8(255), np.uint8(0))[..., None].repeat(channels, axis=3)
     return ImageSet(pixels[numbers % len(pixels)], name="invented drawings")
+
+
+def in_classes(images: ImageSet, each: int = 20) -> ImageSet:
+    """Give invented images labels, for methods that need some: so many images to a class."""
+    labels = np.arange(len(images)) // each
+    classes = tuple(f"class{number}" for number in range(int(labels[-1]) + 1))
+    return replace(images, labels=labels, classes=classes)

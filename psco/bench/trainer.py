@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from psco.bench.inputs import Case, invent_images
+from psco.bench.inputs import Case, in_classes, invent_images
 from psco.bench.phases import PhaseClock, watching
 from psco.build import build_method, build_views
 from psco.errors import PscoError
-from psco.feed import Feed
+from psco.feed import feed_for
 from psco.loop import Loop
 from psco.progress import Bar
 
@@ -42,11 +42,15 @@ class Trainer:
         image, train = recipe.image, recipe.train
         images = invent_images(case.images, image.source_size, image.channels)
         torch.manual_seed(train.seed)
-        feed = Feed(images, train.batch_size, train.seed)
+        method = build_method(recipe)
+        if method.kind == "supervised":
+            images = in_classes(images)
+        method.start(len(images.classes))
+        feed = feed_for(method, images, train.batch_size, train.seed)
         # Nothing is written there: the folder is for checkpoints, and none is made.
         nowhere = Path(tempfile.gettempdir()) / "psco-bench"
-        self.loop = Loop(build_method(recipe), build_views(recipe), feed, recipe, nowhere)
-        self.batch_size = train.batch_size * train.accumulate
+        self.loop = Loop(method, build_views(recipe), feed, recipe, nowhere)
+        self.batch_size = feed.batch_size * train.accumulate
         if self.loop.fabric.device.type != "cpu":
             raise PscoError(
                 f"psco bench measures CPUs; training here uses {self.loop.fabric.device}"

@@ -57,7 +57,7 @@ def evaluate(
     if rule is None and adapt_steps:
         rule = "adapt"
     elif rule is None:
-        rule, choices = encoder.method.rule, {**encoder.method.rule_options(), **choices}
+        rule = encoder.method.rule
     rule, choices = with_adaptation(rule, choices, adapt_steps)
     reports = evaluate_tasks(encoder, images, drawn, rule, choices, progress=True)
     if save_tasks is not None:

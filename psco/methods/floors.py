@@ -33,7 +33,7 @@ class Scratch(Floor):
     """A fresh backbone and last layer, trained on the supports of each test task alone."""
 
     title = "Training from scratch"
-    rule, transfer_rule = "scratch", "scratch"
+    rule, transfer_rule, embeds = "scratch", "scratch", False
     summary = "trains a new network on the supports of each task"
 
 

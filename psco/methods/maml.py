@@ -36,7 +36,10 @@ class MAML(Method):
     tasks
         Tasks in a step; None for as many as the batch has room for.
     inner_rate, inner_steps, test_steps
-        Step size, number of steps in training and at test time.
+        Step size, number of steps in training and at test time. The published rate, 0.05, is for a
+        network that averages its last maps; on the features of Conv4, the maps themselves, its
+        steps overshoot and hardly anything is learnt. Of the rates tried on Omniglot's training
+        classes, 0.002 and 0.004 were the best.
     first_order
         Whether to ignore the gradient through the steps (FOMAML).
     statistics
@@ -60,7 +63,7 @@ class MAML(Method):
         shots: int = 1,
         queries: int = 5,
         tasks: int | None = None,
-        inner_rate: float = 0.05,
+        inner_rate: float = 0.004,
         inner_steps: int = 5,
         test_steps: int = 50,
         first_order: bool = False,
@@ -70,7 +73,7 @@ class MAML(Method):
         for name in ("inner_rate", "inner_steps", "test_steps"):
             require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
         self.classifier = nn.Linear(input_dim(projector), ways)
-        self.episode = Episode(ways, shots, queries, tasks or 1)
+        self.episode = Episode(ways, shots, queries, 1 if tasks is None else tasks)
         self._fills = tasks is None
         self.inner_rate, self.inner_steps, self.test_steps = inner_rate, inner_steps, test_steps
         self.first_order, self.statistics = first_order, statistics

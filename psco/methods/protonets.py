@@ -67,7 +67,7 @@ class ProtoNets(Method):
         queries: int = 5,
     ) -> None:
         super().__init__(backbone)
-        self.episode = Episode(ways or 2, shots, queries)
+        self.episode = Episode(2 if ways is None else ways, shots, queries)
         self._fills = ways is None
 
     def fill(self, batch_size: int) -> None:

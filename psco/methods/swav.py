@@ -11,6 +11,7 @@ from psco.methods.psco import rank_by_plan_
 from psco.momentum import MomentumQueue
 
 
+@torch.no_grad()
 def codes(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Assign images to clusters so that every cluster gets an equal share, softly.
 

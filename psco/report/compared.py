@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from psco.comparison import Comparison, Row
-from psco.published import Setting
+from psco.published import TRANSDUCTIVE, Setting
 from psco.report.page import Part, number_table, page
 from psco.report.plots import comparison_plot
 
@@ -23,7 +23,10 @@ def cell(comparison: Comparison, row: Row, setting: Setting) -> str:
         return "–"
     gap = comparison.difference(row, setting)
     mark = "" if gap is None or not gap.significant else (" ▲" if gap.mean > 0 else " ▼")
-    paper = f" [{row.paper[setting]:.2f}]" if setting in row.paper else ""
+    paper = ""
+    if setting in row.paper:
+        other = row.method in TRANSDUCTIVE and not report.transductive
+        paper = f" [{row.paper[setting]:.2f}{', transductive' if other else ''}]"
     return f"{report.mean:.2f} ± {report.ci95:.2f}{mark}{paper}"
 
 
@@ -104,11 +107,11 @@ def comparison_page(comparison: Comparison) -> str:
             )
         )
     parts += [
-        Part("Accuracies", LEGEND, number_table(*table(comparison), strong=0)),
+        Part("Accuracies", LEGEND, _wide_table(*table(comparison))),
         Part(
             f"Paired differences to {comparison.rows[0].title}",
             "In points, with 95 % intervals over the same tasks.",
-            number_table(*table(comparison, difference_cell)),
+            _wide_table(*table(comparison, difference_cell)),
         ),
     ]
     lead = (
@@ -116,3 +119,11 @@ def comparison_page(comparison: Comparison) -> str:
         f"{comparison.queries} queries of each class, seed {comparison.seed}."
     )
     return page("Methods compared", lead, parts, "All settings are in the run folders.")
+
+
+def _wide_table(head: list[str], rows: list[list[str]]) -> str:
+    # What is in brackets gets a line of its own, so that the columns stay narrow.
+    def lines(text: str) -> str:
+        return text.replace(" [", "\n[").replace(" (", "\n(").replace(", transd", ",\ntransd")
+
+    return number_table(head, [[*map(lines, row)] for row in rows], strong=0, wide=True)

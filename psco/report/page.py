@@ -17,6 +17,9 @@ table.numbers th, table.numbers td { padding: .3rem .9rem; text-align: right;
        border-bottom: 1px solid #ddd; }
 table.numbers th:first-child, table.numbers td:first-child { text-align: left; padding-left: 0; }
 table.numbers tr.strong td { font-weight: 600; }
+table.wide { font-size: .78rem; line-height: 1.3; }
+table.wide th, table.wide td { padding: .3rem .4rem; white-space: pre; vertical-align: top; }
+div.wide { overflow-x: auto; }
 table.task { border-collapse: collapse; margin: .4rem 0 1.6rem; }
 table.task td { padding: .1rem 0; } table.task td.support { padding-right: 1.1rem; }
 table.task img { width: 44px; height: 44px; display: block; image-rendering: auto; }
@@ -92,12 +95,21 @@ def page(
 
 
 def number_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], strong: int | None = None
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    strong: int | None = None,
+    wide: bool = False,
 ) -> str:
-    """Write a table of numbers, the row ``strong`` set off."""
+    """Write a table of numbers, the row ``strong`` set off.
+
+    A ``wide`` one has many columns: smaller letters, and lines that break where the text does.
+    """
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = []
     for place, row in enumerate(rows):
         mark = ' class="strong"' if place == strong else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
-    return f'<table class="numbers"><tr>{cells}</tr>{"".join(lines)}</table>'
+    body = f"<tr>{cells}</tr>{''.join(lines)}"
+    if wide:
+        return f'<div class="wide"><table class="numbers wide">{body}</table></div>'
+    return f'<table class="numbers">{body}</table>'

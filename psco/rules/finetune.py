@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from psco.errors import InputError
+from psco.errors import DivergedError, InputError
 from psco.inner_loop import Statistics, inner_loop, query_logits, with_task_norm
 from psco.methods.maml import MAML, split_parameters
 from psco.networks import output_width
@@ -33,7 +33,7 @@ class MamlSteps:
     """
 
     steps: int = 50
-    rate: float = 0.05
+    rate: float = 0.004
     statistics: Statistics = "support"
     needs_pixels: ClassVar[bool] = True
     tasks_at_once: ClassVar[int] = _TASKS_AT_ONCE
@@ -52,6 +52,8 @@ class MamlSteps:
         ------
         InputError
             If the network was trained for fewer ways, or not by MAML.
+        DivergedError
+            If the losses of a task stop being finite.
         """
         if heads is None or not isinstance(heads.network, MAML):
             raise InputError("rule 'maml' needs a run of the method 'maml'")
@@ -103,7 +105,7 @@ class FromScratch:
                     reset()
             channels, size, _ = heads.image_shape
             head = nn.Linear(output_width(backbone, channels, size), ways)
-        network = nn.Sequential(with_task_norm(backbone), head)
+        network = nn.Sequential(with_task_norm(backbone), head).to(support.features)
         return _train_and_answer(self, network, support, labels, query, ways, heads)
 
 
@@ -118,16 +120,24 @@ def _train_and_answer(
 ) -> Tensor:  # (T, Q, N)
     adapted, fixed = split_parameters(network)
 
-    def one_task(support: Tensor, labels: Tensor, query: Tensor) -> Tensor:
-        reached, _ = inner_loop(
+    def one_task(support: Tensor, labels: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        reached, losses = inner_loop(
             network, adapted, fixed, support, labels, ways, rule.rate, rule.steps
         )
         everything = {**fixed, **reached}
-        return query_logits(network, everything, support, query, rule.statistics)[:, :ways]
+        return query_logits(network, everything, support, query, rule.statistics)[:, :ways], losses
 
     x_s = support.features.view(*labels.shape, *heads.image_shape)  # (T, S, C, H, W)
     x_q = query.features.view(*query.features.shape[:2], *heads.image_shape)  # (T, Q, C, H, W)
     together = max(1, _IMAGES_AT_ONCE // (x_s.shape[1] + x_q.shape[1]))
     with torch.no_grad():
-        answer: Tensor = vmap(one_task, chunk_size=together)(x_s, labels, x_q)
-    return answer
+        answer, losses = vmap(one_task, chunk_size=together)(x_s, labels, x_q)
+    finite = torch.cat([losses, answer.sum(dim=(1, 2))[:, None]], dim=1).isfinite()  # (T, steps+1)
+    if not finite.all():
+        step = int((~finite).any(dim=0).nonzero()[0])
+        raise DivergedError(
+            f"training on a task diverges after {step} of {rule.steps} steps with rate "
+            f"{rule.rate:g}; give the rule a lower one"
+        )
+    result: Tensor = answer
+    return result
