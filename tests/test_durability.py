@@ -207,8 +207,8 @@ def test_sigterm_to_a_whole_job_saves_and_exits_0_with_a_requeue_hint(folder, tm
     assert process.exitcode == 0
     step = state(out)["step"]
     assert step == read_metrics(out / "metrics.csv")[-1]["step"]
-    _, asked, _, hint = said(out).splitlines()  # packing, the signal, the result, the hint
-    assert asked == "SIGTERM: stopping after this step"
+    *before, hint = said(out).splitlines()
+    assert "SIGTERM: stopping after this step" in before
     assert hint == (
         f"SIGTERM: saved at step {step}; requeue with: scontrol requeue 4711, for a script that "
         f"runs: psco pretrain {folder} --out {out} --resume"
