@@ -28,6 +28,7 @@ LAYERS = [
     ["recipe"],
     ["build", "check", "feed", "metrics", "schedule", "stream"],
     ["checkpoint"],
+    ["averaging"],
     ["loop"],
     ["encoder", "result"],
     ["calibration"],
