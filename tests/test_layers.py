@@ -36,7 +36,7 @@ LAYERS = [
     ["evaluation", "published", "rivals"],
     ["comparison"],
     ["classifier"],
-    ["report"],
+    ["report", "recipe_report"],
     ["demo", "doctor"],
     ["bench"],
     ["cli"],
