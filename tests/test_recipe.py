@@ -147,4 +147,10 @@ def test_naming_the_recipes_own_method_keeps_its_options_and_another_one_has_its
     own = psco.load_recipe("omniglot", with_flags(method="psco"))
     assert own == psco.load_recipe("omniglot")
     other = psco.load_recipe("omniglot", with_flags(["method.momentum=0.5"], method="moco")).method
-    assert other.options == {"queue_size": 16384, "momentum": 0.5, "temperature": 0.2}
+    assert other.options == {
+        "queue_size": 16384,
+        "momentum": 0.5,
+        "temperature": 0.2,
+        "momentum_end": None,
+        "filled_queue": False,
+    }
