@@ -93,7 +93,12 @@ def read_environment(folder: Path) -> dict[str, Any]:
 
 
 def save_checkpoint(
-    folder: Path, method: Method, recipe: Recipe, step: int, state: dict[str, Any]
+    folder: Path,
+    method: Method,
+    recipe: Recipe,
+    step: int,
+    state: dict[str, Any],
+    model: Method | None = None,
 ) -> None:
     """Write ``resume.pt``, then ``model.safetensors``; each replaces its predecessor at once.
 
@@ -105,6 +110,8 @@ def save_checkpoint(
         Steps done.
     state
         What else the next step depends on: tensors, numbers, strings, lists and dicts.
+    model
+        What ``model.safetensors`` is made of instead, such as a method with averaged weights.
 
     Raises
     ------
@@ -119,7 +126,7 @@ def save_checkpoint(
         with zipfile.ZipFile(aside, "a") as archive:
             archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
         seal(aside)
-    save_model(folder, method, recipe, step)
+    save_model(folder, model or method, recipe, step)
 
 
 def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:

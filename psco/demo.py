@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ from psco.data.tasks import sample_tasks
 from psco.encoder import Embedder, Encoder, RawPixels, load
 from psco.evaluation import classify_tasks, draw_tasks, evaluate_tasks
 from psco.progress import clock
+from psco.recipe_report import REPORT, surroundings, write_report
 from psco.report.gallery import task_rows
 from psco.report.page import Part, number_table, page
 from psco.report.plots import accuracy_plot, training_plot
 from psco.report.trust import trust_part
 from psco.rules import Points
 from psco.rules.prototype import Prototype
-from psco.runtime import environment
 from psco.training import Run, pretrain
 
 SETTINGS = [(5, 1), (5, 5), (20, 1), (20, 5)]
@@ -87,11 +86,9 @@ def run_demo(
         "open_set": [quality.as_dict() for quality in qualities],
         "curves": run.metrics,
         "seconds": run.metrics[-1]["seconds"],
-        "recipe": run.recipe.model_dump(mode="json"),
-        "environment": environment(),
+        **surroundings(run),
     }
-    with atomic_path(folder / "report.json") as aside:
-        aside.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(folder / REPORT, report)
     with atomic_path(folder / "report.html") as aside:
         aside.write_text(
             _page(report, run, qualities, _gallery(points, images, seed)), encoding="utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from psco.averaging import WeightAverage
 from psco.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
 from psco.errors import DivergedError, PscoError
 from psco.feed import Batch, Feed
@@ -20,6 +22,8 @@ from psco.progress import Bar
 from psco.recipe import Recipe
 from psco.schedule import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
+
+SETTLING = 64  # batches, or an epoch if it is shorter, that statistics of mean weights come from
 
 
 class Loop:
@@ -52,6 +56,7 @@ class Loop:
         optimizer = build_optimizer(method, train, self.schedule.peak)
         self.method, self.optimizer = self.fabric.setup(method, optimizer)
         self.method.mark_forward_method("loss")
+        self.average = WeightAverage(self.method.module) if train.average_last > 0 else None
         self.step = 0
         self._saved_step: int | None = None
         self._seconds_before, self._begun = 0.0, time.monotonic()
@@ -74,16 +79,21 @@ class Loop:
         load_weights(self.method.module, state["method"], self.folder / RESUME)
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = self._saved_step = state["step"]
-        restore_model(self.folder, self.method.module, self.recipe, self.step)
+        if self.average is not None:
+            self.average.load_state_dict(state["average"], self.folder / RESUME)
+        restore_model(self.folder, self._model, self.recipe, self.step)
         self._seconds_before = state["seconds"]
 
     def save(self, extra: dict[str, Any]) -> None:
         """Write a checkpoint, unless the weights have gone bad or nothing is new."""
         self._require_finite()
+        self._settle_average()
         if self._saved_step == self.step:
             return
         state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
-        save_checkpoint(self.folder, self.method.module, self.recipe, self.step, state)
+        if self.average is not None:
+            state["average"] = self.average.state_dict()
+        save_checkpoint(self.folder, self.method.module, self.recipe, self.step, state, self._model)
         self._saved_step = self.step
 
     def run(
@@ -136,6 +146,7 @@ class Loop:
         rate = self.schedule.learning_rate(self.step, self.done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.method.module.done = self.done
         losses: dict[str, Tensor] = {}
         for part in range(train.accumulate):
             images, labels = self.fabric.to_device(next(batches))
@@ -147,7 +158,30 @@ class Loop:
         bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
         self._first_bad = torch.where(bad, self.step, self._first_bad)
         self.step += 1
+        if self.average is not None and self.done > 1 - train.average_last:
+            self.average.add(self.method.module)
         return losses
+
+    @property
+    def _model(self) -> Method:
+        """What is kept of the run: at its end the averaged weights, if any."""
+        if self.average is not None and self.average.settled:
+            return self.average.method
+        method: Method = self.method.module
+        return method
+
+    def _settle_average(self) -> None:
+        """Make the average ready for use at the end of the run, once."""
+        average = self.average
+        if average is None or average.settled or not average.steps or self.done < 1:
+            return
+        number = min(SETTLING, self.feed.batches_per_epoch)
+        batches = itertools.islice(self.feed.batches(0), number)
+        average.settle(
+            self._views(self.fabric.to_device(images), place)[0]
+            for place, (images, _) in enumerate(batches)
+        )
+        self._saved_step = None
 
     def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
         generator = step_generator(self.recipe.train.seed, number)

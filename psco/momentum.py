@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Literal
 
 import torch
@@ -11,6 +12,20 @@ from torch import Tensor, nn
 from psco.errors import InputError
 
 Buffers = Literal["copy", "average", "own"]
+
+
+def momentum_at(done: float, start: float, end: float | None) -> float:
+    """Give the momentum m at a share of the run: by half a cosine from ``start`` to ``end``.
+
+    Parameters
+    ----------
+    done
+        Share of the run that is over, in [0, 1].
+    start, end
+        m at the beginning and at the end of the run, in [0, 1]; None for ``start`` throughout.
+        BYOL's schedule ends at 1, where the average no longer moves.
+    """
+    return start if end is None else end - (end - start) * (1 + math.cos(math.pi * done)) / 2
 
 
 class MomentumTwin(nn.Module):
@@ -85,6 +100,10 @@ class MomentumQueue(nn.Module):
         self.register_buffer("labels", torch.full((size,), -1))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
+    def live(self, least: int = 0) -> Tensor:  # noqa: ARG002
+        """Give the keys that take part in a loss: all of them, the random ones included."""
+        return self.keys
+
     @torch.no_grad()
     def push(self, keys: Tensor, labels: Tensor | None = None) -> None:
         """Replace the oldest keys by ``keys`` (B, d); of more than M, the last M stay.
@@ -100,3 +119,38 @@ class MomentumQueue(nn.Module):
         self.keys = self.keys.index_copy(0, rows, keys[batch - kept :].to(self.keys))
         self.labels = self.labels.index_copy(0, rows, labels[batch - kept :].to(self.labels))
         self.position = (self.position + batch) % size
+
+
+class FillingQueue(MomentumQueue):
+    """A queue that is as long as the keys it has been given, until it is full.
+
+    Its random first keys take part in nothing. How many rows are filled is a number of the host,
+    so that no step waits for the device; in a checkpoint it lies beside the buffers.
+    """
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__(size, dim)
+        self._filled = 0
+
+    def live(self, least: int = 0) -> Tensor:
+        """Give the keys of earlier batches, and random ones where these are fewer than ``least``.
+
+        Returns
+        -------
+        Tensor
+            (at least ``least``, at most M; d).
+        """
+        return self.keys[: max(self._filled, least)]
+
+    def push(self, keys: Tensor, labels: Tensor | None = None) -> None:
+        """Add or replace as `MomentumQueue` does."""
+        super().push(keys, labels)
+        self._filled = min(len(self.keys), self._filled + len(keys))
+
+    def get_extra_state(self) -> Tensor:
+        """Give what a checkpoint has to keep besides the buffers."""
+        return torch.tensor(self._filled)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take what `get_extra_state` gave."""
+        self._filled = int(state)

@@ -106,6 +106,9 @@ class TrainSettings(Section):
     warmup_steps: int = Field(0, ge=0)
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)
+    average_last: float = Field(
+        0.0, ge=0, le=1, description="share of the run, at its end, whose mean weights are kept"
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = (
         "32-true"
     )

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from psco.version import __version__
@@ -54,8 +55,14 @@ def environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "command": sys.argv,
+        "command": _command(),
     }
+
+
+def _command() -> list[str]:
+    """Give the command line without the place of the program."""
+    name = Path(sys.argv[0]).name
+    return ["psco" if name == "__main__.py" else name, *sys.argv[1:]]
 
 
 def _version(package: str) -> str | None:

@@ -40,7 +40,7 @@ from psco.recipe import Recipe, default_recipe, load_recipe, with_flags
 from psco.runtime import environment, keep_freed_memory
 from psco.seal import hash_file
 from psco.stopping import SCHEDULER, stop_on_signals
-from psco.views import TwoViews
+from psco.views import TwoViews, check_views, to_batch
 from psco.views.pair import AnyView
 
 
@@ -189,6 +189,8 @@ def pretrain(
     learner.start(len(images.classes))
     feed = feed_for(learner, images, train.batch_size, train.seed, workers, train.shuffle_buffer)
     pair = build_views(settled) if views is None else TwoViews(*views)
+    if views is None and state is None:
+        check_views(pair, to_batch(_sample(images)), train.seed)
     loop = Loop(learner, pair, feed, settled, folder)
     facts = {"data": fingerprint(images)}
     if state is not None:
@@ -238,9 +240,12 @@ def labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:
 
 def fingerprint(images: ImageSet) -> str:
     """Identify a data set by its shape and 64 of its images."""
-    sample = images.images[np.linspace(0, len(images) - 1, 64).astype(int)]
-    text = f"{images.images.shape}".encode() + sample.tobytes()
+    text = f"{images.images.shape}".encode() + _sample(images).tobytes()
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _sample(images: ImageSet) -> np.ndarray:  # -> (64, H, W, C) uint8, from all over the set
+    return images.images[np.linspace(0, len(images) - 1, 64).astype(int)]
 
 
 def settle_recipe(

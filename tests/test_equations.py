@@ -105,14 +105,17 @@ def test_moco_loss_is_equation_6_over_own_key_and_negatives(batch_negatives):
     assert loss.item() == pytest.approx(total / 5)
 
 
+@pytest.mark.parametrize("spared", [None, torch.arange(10).view(5, 2) % 8], ids=["all", "spared"])
 @pytest.mark.parametrize("batch_negatives", [False, True])
 @pytest.mark.parametrize("temperature", [0.05, 0.2, 5.0])
-def test_the_quick_contrast_has_loss_and_gradient_of_the_plain_one(temperature, batch_negatives):
+def test_the_quick_contrast_has_loss_and_gradient_of_the_plain_one(
+    temperature, batch_negatives, spared
+):
     q, z, queue = unit(5, 7, 0).double(), unit(5, 7, 1).double(), unit(8, 7, 2).double()
     results = []
     for contrast in (contrast_with_queue, plain_contrast):
         free = q.clone().requires_grad_()
-        loss = contrast(free, z, queue, temperature, batch_negatives)
+        loss = contrast(free, z, queue, temperature, batch_negatives, spared)
         (3 * loss).backward()
         results.append((loss.detach(), free.grad))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)

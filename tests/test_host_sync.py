@@ -111,6 +111,12 @@ def test_no_step_of_psco_waits_for_the_device(recipe, tmp_path):
     assert guarded_step(make_loop(recipe, tmp_path, *sizes)) == []
 
 
+def test_options_beyond_the_paper_do_not_wait_for_the_device(tmp_path):
+    options = ["method.own_view=true", "method.reciprocal=2", "method.spare_shots=true"]
+    options += ["method.filled_queue=true", "method.momentum_end=1.0", "train.average_last=1.0"]
+    assert guarded_step(make_loop("omniglot", tmp_path, *options)) == []
+
+
 def test_blurred_views_do_not_wait_for_the_device(tmp_path):
     assert guarded_step(make_loop("omniglot", tmp_path, "views.view_a.blur={}")) == []
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 import psco
 from psco.build import build_method, build_views
 from psco.recipe import check_recipe, read_tree, recipe_names, with_flags
+from psco.views import VIEW_PARTS, step_generator
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -33,6 +36,32 @@ def test_the_miniimagenet_recipe_is_the_paper():
     assert recipe.backbone.name == "conv5"
     assert list(recipe.views.view_a) == ["crop", "jitter", "grey", "flip"]
     assert list(recipe.views.view_b) == ["crop", "flip"]
+
+
+@pytest.mark.parametrize("name", ["omniglot-fast", "omniglot-best"])
+def test_the_views_for_handwriting_are_sampled_at_twice_their_size_from_half_the_drawing(name):
+    recipe = psco.load_recipe(name)
+    image = recipe.image
+    assert (image.size, image.source_size) == (28, 53)
+    assert recipe.views.view_a == recipe.views.view_b
+    affine, elastic = (VIEW_PARTS[n](**o) for n, o in recipe.views.view_a.items())
+    assert (affine.rotation, affine.shear, affine.shift) == (15, 0.25, 0.2)
+    assert affine.log_scale == (-0.25, 0.2)
+    assert (elastic.grid, elastic.sigma) == (6, 0.03)
+    assert affine.fill == elastic.fill == "white"
+
+    drawings = torch.full((6, 1, 53, 53), 255, dtype=torch.uint8)
+    drawings[:, :, 10:45, 20:24] = drawings[:, :, 30:33, 5:50] = 0
+    draws = step_generator(0, 0)
+    motions = [part.draw_motion(6, 53, 53, draws) for part in (affine, elastic)]
+    line = (torch.arange(56) + 0.5) / 28 - 1
+    points = torch.stack(torch.meshgrid(line, line, indexing="xy"))[None]  # (1, 2, 56, 56)
+    for motion in reversed(motions):
+        points = motion(points)
+    ink = F.grid_sample(1 - drawings / 255, points.permute(0, 2, 3, 1), align_corners=False)
+    expected = F.avg_pool2d(1 - ink, 2)  # no ink outside: white padding
+    ours = build_views(recipe).view_a(drawings, step_generator(0, 0))
+    torch.testing.assert_close(ours * image.std[0] + image.mean[0], expected, atol=1e-5, rtol=0)
 
 
 def test_a_recipe_survives_its_own_yaml():
@@ -118,4 +147,10 @@ def test_naming_the_recipes_own_method_keeps_its_options_and_another_one_has_its
     own = psco.load_recipe("omniglot", with_flags(method="psco"))
     assert own == psco.load_recipe("omniglot")
     other = psco.load_recipe("omniglot", with_flags(["method.momentum=0.5"], method="moco")).method
-    assert other.options == {"queue_size": 16384, "momentum": 0.5, "temperature": 0.2}
+    assert other.options == {
+        "queue_size": 16384,
+        "momentum": 0.5,
+        "temperature": 0.2,
+        "momentum_end": None,
+        "filled_queue": False,
+    }

@@ -231,12 +231,34 @@ def test_an_existing_run_folder_is_not_touched(pictures, tmp_path, tiny):
         ("method.shots=51", "shots must be between 1 and queue_size = 50, not 51"),
         ("backbone.name=conv5", "needs image_size >= 32, not 16"),
         ("train.precision=float8", "float8"),
+        ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, not 1.5"),
+        (
+            "views.view_b={crop: {scale: [0.001, 0.002]}}",
+            r"every view of 20 x 20 px .* raise scale",
+        ),
+        ("views.view_a={affine: {fill: [1, 2, 3]}}", r"3 levels .* the images have 1 channels"),
+        ("image.channels=3", r"image: mean needs 3 numbers \(channels\), not \[0.5\]"),
     ],
 )
 def test_bad_settings_write_nothing(pictures, tmp_path, tiny, change, message):
     with pytest.raises(psco.InputError, match=message):
         train(pictures, tmp_path / "run", [*tiny, change])
     assert not (tmp_path / "run").exists()
+
+
+def test_views_of_one_colour_are_refused_before_anything_is_written(tmp_path, tiny):
+    drawings = np.full((40, 20, 20, 1), 255, dtype=np.uint8)
+    drawings[:, 5:15, 9:11] = 0
+    thin = "views.view_a={stroke: {amount: [-3, -2]}}"
+    with pytest.raises(psco.InputError, match=r"view_a: 100% of .* because of stroke.amount="):
+        train(drawings, tmp_path / "run", [*tiny, thin])
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_are_converted_to_the_channels_of_the_recipe(pictures, tmp_path, tiny):
+    colour = ["image.channels=3", "image.mean=[0.5, 0.5, 0.5]", "image.std=[0.2, 0.2, 0.2]"]
+    run = train(pictures, tmp_path / "run", [*tiny, *colour], steps=2)
+    assert psco.load(run.folder).method.backbone[0].weight.shape[1] == 3
 
 
 def test_a_checkpoint_of_another_architecture_is_named_as_such(pictures, tmp_path, tiny):

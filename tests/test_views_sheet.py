@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import psco as package
-from psco.recipe import recipe_names
+from psco.recipe import load_recipe, recipe_names
 from psco.report.viewsheet import contact_sheet
 from psco.views import VIEW_PARTS
 
@@ -130,6 +130,18 @@ def test_the_page_about_views_names_every_part_its_options_and_its_picture():
         assert (DOCS / "views" / f"{name}.png").is_file()
         for field in fields(VIEW_PARTS[name]()):
             assert f"`{field.name}`" in section, f"{name}.{field.name}"
+
+
+def test_the_page_about_choosing_views_names_every_part_and_only_what_exists():
+    text = (DOCS / "choosing-views.md").read_text()
+    assert {name for name in VIEW_PARTS if f"`{name}`" in text} == set(VIEW_PARTS)
+    for picture in re.findall(r"!\[.*\]\((.*)\)", text):
+        assert (DOCS / picture).is_file()
+    settings = re.findall(r'"(views\..*?)"', text) + re.findall(r"--set (train[\w.=]+)", text)
+    assert len(settings) >= 4
+    load_recipe("glyphs", settings)
+    for name in re.findall(r"`(own-\w+)`", text) + re.findall(r"--recipe (\S+)", text):
+        load_recipe(name)
 
 
 def test_the_pictures_of_the_page_can_be_rendered_again(tmp_path):

@@ -18,7 +18,7 @@ from psco.cli.comparing import compare, methods
 from psco.cli.data import app as data
 from psco.cli.doctor import doctor
 from psco.cli.testing import evaluate
-from psco.cli.training import demo, pretrain
+from psco.cli.training import demo, pretrain, report
 from psco.cli.using import classify, embed, fit
 from psco.cli.views import views
 from psco.version import __version__
@@ -35,6 +35,7 @@ for command in (
     views,
     pretrain,
     evaluate,
+    report,
     methods,
     compare,
     fit,

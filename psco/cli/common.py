@@ -21,6 +21,7 @@ Root = Annotated[
 _LISTS: dict[str, Callable[[str], bool]] = {
     "--ways": str.isdigit,
     "--shots": str.isdigit,
+    "--seeds": str.isdigit,
     "--set": lambda word: "=" in word and not word.startswith("-"),
 }
 

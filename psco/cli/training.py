@@ -1,4 +1,4 @@
-"""Commands that train: pretrain and demo."""
+"""Commands that train: pretrain, report and demo."""
 
 from __future__ import annotations
 
@@ -103,6 +103,63 @@ def pretrain(
     else:
         typer.echo(f"{out}: {run.steps} steps, loss {last.get('total', float('nan')):.3f}")
     run.require_finished(f"psco pretrain {data} --out {out} --resume")
+
+
+@for_people
+def report(
+    data: Annotated[str, typer.Argument(help="Name of a data set with a test split.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and the report.")],
+    recipe: Annotated[str | None, typer.Option(help="Recipe name or YAML file.")] = None,
+    seeds: Annotated[list[int], typer.Option(help="Seeds of training.")] = [0, 1],  # noqa: B006
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe."),
+    ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(help="How to classify, separated by commas.", show_default="the method's"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="test, or val to choose by.")] = "test",
+    ways: Annotated[list[int], typer.Option(help="Classes in a task.")] = [5, 20],  # noqa: B006
+    shots: Annotated[list[int], typer.Option(help="Supports of a class.")] = [1, 5],  # noqa: B006
+    tasks: Annotated[int, typer.Option(help="Tasks per setting.")] = 2000,
+    task_seed: Annotated[int, typer.Option(help="Decides the tasks.")] = 0,
+    root: Root = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a recipe with some seeds, test it, write OUT/report.json.
+
+    An interrupted report continues where it was; a finished one only tests again.
+    """
+    from psco.recipe_report import REPORT, report_recipe
+
+    names = [name.strip() for name in (rules or "").split(",") if name.strip()]
+    found = report_recipe(
+        data,
+        out=out,
+        recipe=recipe,
+        seeds=seeds,
+        overrides=settings or [],
+        rules=names,
+        split=split,
+        ways=ways,
+        shots=shots,
+        tasks=tasks,
+        task_seed=task_seed,
+        root=root,
+    )
+    if found is None:
+        say(f"stopped in {out}; the same command continues")
+        raise typer.Exit(1)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    apart = [{"name": f"seed {row['training_seed']}", **row} for row in found["results"]]
+    together = [{"name": "mean", **row} for row in found["mean"]]
+    rows = [{**row, "method": f"{row['name']}, {row['rule']}"} for row in apart + together]
+    print_results(rows, f"{data} ({split}): accuracy in %")
+    say(f"report: {out / REPORT}")
 
 
 @for_people

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, require, spread
+from psco.methods.method import Method, require, require_momentum, spread
 from psco.methods.psco import byol_loss
-from psco.momentum import MomentumTwin
+from psco.momentum import MomentumTwin, momentum_at
 
 
 class BYOL(Method):
@@ -20,6 +20,8 @@ class BYOL(Method):
         f, g and h; without h the network collapses to a constant.
     momentum
         m.
+    momentum_end
+        m at the end of the run, see `momentum_at`: 1 in BYOL's paper; None keeps ``momentum``.
     symmetric
         Whether each view predicts the other; False for one direction only, as in the code that
         the PsCo paper's authors released.
@@ -36,13 +38,15 @@ class BYOL(Method):
         predictor: nn.Module | None,
         momentum: float = 0.99,
         symmetric: bool = True,
+        momentum_end: float | None = None,
     ) -> None:
         super().__init__(backbone, projector, predictor)
         require(predictor is not None, "byol collapses without a predictor: heads.predictor=true")
-        require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
+        require_momentum(momentum, momentum_end)
         self.momentum_backbone = MomentumTwin(backbone)
         self.momentum_projector = MomentumTwin(projector)
-        self.momentum, self.symmetric = momentum, symmetric
+        self.momentum, self.momentum_end = momentum, momentum_end
+        self.symmetric = symmetric
 
     def loss(
         self,
@@ -53,8 +57,9 @@ class BYOL(Method):
     ) -> dict[str, Tensor]:
         """Pull the predictions from each view to the momentum network's embedding of the other."""
         if update and self.training:
-            self.momentum_backbone.update(self.backbone, self.momentum)
-            self.momentum_projector.update(self.projector, self.momentum)
+            m = momentum_at(self.done, self.momentum, self.momentum_end)
+            self.momentum_backbone.update(self.backbone, m)
+            self.momentum_projector.update(self.projector, m)
         q = self._predict(view_a)
         total = byol_loss(q, self._target(view_b))
         if self.symmetric:

@@ -18,7 +18,12 @@ from torch.autograd.function import once_differentiable
 
 
 def contrast_with_queue(
-    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+    q: Tensor,
+    z: Tensor,
+    queue: Tensor,
+    temperature: float,
+    batch_negatives: bool = False,
+    spared: Tensor | None = None,
 ) -> Tensor:
     """Give the mean cross-entropy of picking z_n for q_n among z_n and the queue.
 
@@ -32,6 +37,8 @@ def contrast_with_queue(
         τ > 0.
     batch_negatives
         Whether the keys of the other queries, z_m, are among the negatives.
+    spared
+        (N, K) rows of the queue that are no negatives of the query; None for none.
 
     Returns
     -------
@@ -43,14 +50,19 @@ def contrast_with_queue(
     span = -math.log(torch.finfo(q.dtype).tiny)
     if usual and 2 / temperature < 0.9 * span and not torch.is_autocast_enabled(q.device.type):
         loss: Tensor = _QueueContrast.apply(  # type: ignore[no-untyped-call]
-            q, z, queue, temperature, batch_negatives
+            q, z, queue, temperature, batch_negatives, spared
         )
         return loss
-    return plain_contrast(q, z, queue, temperature, batch_negatives)
+    return plain_contrast(q, z, queue, temperature, batch_negatives, spared)
 
 
 def plain_contrast(
-    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+    q: Tensor,
+    z: Tensor,
+    queue: Tensor,
+    temperature: float,
+    batch_negatives: bool = False,
+    spared: Tensor | None = None,
 ) -> Tensor:
     """Give the same, line by line as it is defined, for any numbers and gradients."""
     N = len(q)
@@ -58,17 +70,27 @@ def plain_contrast(
     if not batch_negatives:
         others = ~torch.eye(N, dtype=torch.bool, device=q.device)
         logits[:, :N].masked_fill_(others, -torch.inf)
+    if spared is not None:
+        logits.scatter_(1, N + spared, -torch.inf)
     return F.cross_entropy(logits, torch.arange(N, device=q.device))
 
 
 class _QueueContrast(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool
+        ctx: Any,
+        q: Tensor,
+        z: Tensor,
+        queue: Tensor,
+        temperature: float,
+        batch_negatives: bool,
+        spared: Tensor | None,
     ) -> Tensor:
         shift, scaled = 1 / temperature, q / temperature
         own = (scaled * z).sum(dim=1)  # (N,)
         p = (scaled @ queue.T).sub_(shift).exp_()  # (N, M), the softmax but for its sum
+        if spared is not None:
+            p.scatter_(1, spared, 0.0)
         total, expected = p.sum(dim=1), p @ queue  # (N,), (N, d), the mean key but for the sum
         if batch_negatives:
             near = (scaled @ z.T).sub_(shift).exp_()  # (N, N)
@@ -84,4 +106,4 @@ class _QueueContrast(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * ctx.saved_tensors[0], None, None, None, None
+        return gradient * ctx.saved_tensors[0], None, None, None, None, None

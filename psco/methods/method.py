@@ -80,6 +80,8 @@ class Method(nn.Module):
         Whether its features mean something without a task to adapt to.
     episode
         The tasks that a step is made of; None for a batch of images drawn from the whole set.
+    done
+        Share of the run that is over, in [0, 1]; whoever trains sets it before every step.
     """
 
     title: ClassVar[str]
@@ -93,6 +95,7 @@ class Method(nn.Module):
     training_only: ClassVar[tuple[str, ...]] = ("momentum_", "queue")
     embeds: ClassVar[bool] = True
     episode: Episode | None = None
+    done: float = 0.0
 
     def __init__(
         self,
@@ -173,6 +176,13 @@ def require(condition: bool, message: str) -> None:
     """Raise InputError with a message unless a condition holds."""
     if not condition:
         raise InputError(message)
+
+
+def require_momentum(start: float, end: float | None) -> None:
+    """Raise InputError unless the momentum of a moving average is in [0, 1] throughout."""
+    require(0 <= start <= 1, f"momentum must be between 0 and 1, not {start}")
+    allowed = end is None or 0 <= end <= 1
+    require(allowed, f"momentum_end must be between 0 and 1 or null, not {end}")
 
 
 def output_dim(projector: nn.Module) -> int:

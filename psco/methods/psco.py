@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from psco.errors import InputError
 from psco.methods.contrast import contrast_with_queue
-from psco.methods.method import Method, output_dim, require, spread
-from psco.momentum import Buffers, MomentumQueue, MomentumTwin
+from psco.methods.method import Method, output_dim, require, require_momentum, spread
+from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
 
@@ -186,10 +186,36 @@ def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
     return 1 - taken.sum() / shots.numel()
 
 
+@torch.no_grad()
+def mutual_shots(z: Tensor, s: Tensor, nearest: int) -> Tensor:
+    """Tell which shots are near to their query from their own side too (not in the paper).
+
+    Parameters
+    ----------
+    z
+        (N, d) keys of the batch, of unit length.
+    s
+        (NK, d) selected shots of unit length, those of one query after those of the other.
+    nearest
+        At least 1: the query must be among so many keys of the batch that are nearest to the shot.
+
+    Returns
+    -------
+    Tensor
+        (N, K) bool.
+    """
+    require(nearest >= 1, f"nearest must be at least 1, not {nearest}")
+    sim = (s @ z.T).view(len(z), -1, len(z))  # (N, K, N)
+    own = sim.diagonal(dim1=0, dim2=2).T  # (N, K)
+    return (sim > own[:, :, None]).sum(dim=2) < nearest
+
+
 # ---------------------------------------------------------------------- Section 3.2: meta-training
 
 
-def pseudo_supervised_loss(q: Tensor, s: Tensor, temperature: float) -> Tensor:
+def pseudo_supervised_loss(
+    q: Tensor, s: Tensor, temperature: float, counts: Tensor | None = None
+) -> Tensor:
     """Contrast every query with its own K shots among those of all queries, Eq. (5).
 
     The matrix A of Eq. (1) need not be written down: the ones of row n are at columns nK … nK+K−1.
@@ -202,22 +228,34 @@ def pseudo_supervised_loss(q: Tensor, s: Tensor, temperature: float) -> Tensor:
         (NK, d) shots of unit length, those of a query side by side.
     temperature
         τ_PsCo > 0.
+    counts
+        (N, K) bool, which shots take part, at least one for each query; None for all (the paper).
     """
     N = len(q)
     logits = q @ s.T / temperature  # (N, NK)
     own = logits.view(N, N, -1).diagonal()  # (K, N)
-    return (logits.logsumexp(dim=1) - own.mean(dim=0)).mean()
+    if counts is None:
+        return (logits.logsumexp(dim=1) - own.mean(dim=0)).mean()
+    own = (own * counts.T).sum(dim=0) / counts.sum(dim=1)  # (N,)
+    logits = logits.masked_fill(~counts.flatten(), -torch.inf)
+    return (logits.logsumexp(dim=1) - own).mean()
 
 
 def moco_loss(
-    q: Tensor, z: Tensor, queue: Tensor, temperature: float, batch_negatives: bool = False
+    q: Tensor,
+    z: Tensor,
+    queue: Tensor,
+    temperature: float,
+    batch_negatives: bool = False,
+    spared: Tensor | None = None,
 ) -> Tensor:
     """Contrast every query (N, d) with its own key in z (N, d) among negatives, Eq. (6).
 
     The negatives are the queue (M, d); with ``batch_negatives`` also the keys of the other images
     of the batch, as the paper's text has it. The authors' code, and MoCo, use the queue only.
+    ``spared`` (N, K) are rows of the queue that are no negatives of the query (not in the paper).
     """
-    return contrast_with_queue(q, z, queue, temperature, batch_negatives)
+    return contrast_with_queue(q, z, queue, temperature, batch_negatives, spared)
 
 
 def byol_loss(q: Tensor, z: Tensor) -> Tensor:
@@ -258,6 +296,20 @@ class PsCo(Method):
         What an update does with BatchNorm's running statistics, see `MomentumTwin`.
     dim
         d; None reads it off the last layer of the projector.
+    momentum_end
+        m at the end of the run, see `momentum_at`; None keeps ``momentum``. This option and those
+        below depart from the paper and are off by default.
+    filled_queue
+        True: while the queue is not full, only keys of earlier batches take part, and not the
+        random ones it starts with.
+    own_view
+        True: the query's own key in z is one more shot of its pseudo-label.
+    reciprocal
+        r: a shot counts only if the query is among the r keys of the batch nearest to it, see
+        `mutual_shots`; others leave the pseudo-task. A query that would be left without any keeps
+        its best shot, or with ``own_view`` its own key. None lets all shots count.
+    spare_shots
+        True: the shots of a query are not among its negatives in the MoCo loss.
     """
 
     title, kind = "PsCo", "unsupervised"
@@ -285,9 +337,14 @@ class PsCo(Method):
         ema_first: bool = True,
         ema_buffers: Buffers = "copy",
         dim: int | None = None,
+        momentum_end: float | None = None,
+        filled_queue: bool = False,
+        own_view: bool = False,
+        reciprocal: int | None = None,
+        spare_shots: bool = False,
     ) -> None:
         super().__init__(backbone, projector, predictor)
-        require(0 <= momentum <= 1, f"momentum must be between 0 and 1, not {momentum}")
+        require_momentum(momentum, momentum_end)
         allowed = f"between 1 and queue_size = {queue_size}"
         require(1 <= shots <= queue_size, f"shots must be {allowed}, not {shots}")
         for name in ("temperature", "moco_temperature", "sinkhorn_epsilon", "sinkhorn_iterations"):
@@ -296,16 +353,23 @@ class PsCo(Method):
         require(known, f"auxiliary must be 'moco', 'byol' or 'none', not {auxiliary!r}")
         collapses = auxiliary == "byol" and predictor is None
         require(not collapses, "auxiliary 'byol' collapses without a predictor: give one")
+        some = reciprocal is None or reciprocal >= 1
+        require(some, f"reciprocal must be at least 1 or null, not {reciprocal}")
+        idle = spare_shots and auxiliary != "moco"
+        require(not idle, f"spare_shots is about auxiliary 'moco', which is {auxiliary!r} here")
         self.momentum_network = momentum_network
         if momentum_network:
             self.momentum_backbone = MomentumTwin(backbone, ema_buffers)
             self.momentum_projector = MomentumTwin(projector, ema_buffers)
-        self.queue = MomentumQueue(queue_size, dim or output_dim(projector))
+        kind = FillingQueue if filled_queue else MomentumQueue
+        self.queue = kind(queue_size, dim or output_dim(projector))
         self.shots, self.momentum = shots, momentum
         self.temperature, self.moco_temperature = temperature, moco_temperature
         self.sinkhorn_epsilon, self.sinkhorn_iterations = sinkhorn_epsilon, sinkhorn_iterations
         self.auxiliary, self.sinkhorn, self.sample_shots = auxiliary, sinkhorn, sample_shots
         self.batch_negatives, self.ema_first = batch_negatives, ema_first
+        self.momentum_end, self.own_view = momentum_end, own_view
+        self.reciprocal, self.spare_shots = reciprocal, spare_shots
 
     def loss(
         self, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None, update: bool = True
@@ -331,7 +395,8 @@ class PsCo(Method):
         dict
             Scalars: ``total`` (with gradient), its parts ``psco`` and ``moco`` or ``byol``, and
             the diagnostics ``overlap`` (see `shot_overlap`), ``spread`` of the queries and, given
-            labels, ``purity``: the share of the shots whose true class is that of their query.
+            labels, ``purity``: the share of the shots that count whose true class is that of their
+            query. With ``reciprocal`` also ``mutual``: the share of the shots that count.
         """
         if len(view_a) != len(view_b):
             raise InputError(f"two views of one batch: {len(view_a)} and {len(view_b)} images")
@@ -347,22 +412,30 @@ class PsCo(Method):
         q = F.normalize(h(g(f(x1))), dim=1)  # (N, d)
         with torch.no_grad():
             z = F.normalize(g_ema(f_ema(x2)), dim=1)  # (N, d)
-            queue = self.queue.keys.to(z.dtype)  # (M, d)
+            queue = self.queue.live(self.shots).to(z.dtype)  # (M, d)
             sim = z @ queue.T  # (N, M)
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
             s = queue[shots.flatten()]  # (NK, d)
-        losses = {"psco": pseudo_supervised_loss(q, s, self.temperature)}
+            s, counts = self._change_task(s, z)  # not in the paper, and nothing by default
+        losses = {"psco": pseudo_supervised_loss(q, s, self.temperature, counts)}
         if self.auxiliary == "moco":
-            losses["moco"] = moco_loss(q, z, queue, self.moco_temperature, self.batch_negatives)
+            spared = shots if self.spare_shots else None
+            losses["moco"] = moco_loss(
+                q, z, queue, self.moco_temperature, self.batch_negatives, spared
+            )
         elif self.auxiliary == "byol":
             losses["byol"] = byol_loss(q, z)
 
         report = {"total": torch.stack(list(losses.values())).sum()}
         report |= {name: loss.detach() for name, loss in losses.items()}
         report["overlap"], report["spread"] = shot_overlap(shots, len(queue)), spread(q)
+        weight = torch.ones_like(shots) if counts is None else counts[:, : self.shots]  # (N, K)
+        if counts is not None:
+            report["mutual"] = weight.float().mean()
         if labels is not None:
-            report["purity"] = (self.queue.labels[shots] == labels[:, None]).float().mean()
+            right = self.queue.labels[shots] == labels[:, None]
+            report["purity"] = (right * weight).sum() / weight.sum().clamp(min=1)
         if self.training:
             self.queue.push(z, labels)
         if update and not self.ema_first:
@@ -372,13 +445,25 @@ class PsCo(Method):
     def update_momentum_network(self) -> None:
         """Move φ one step towards θ; nothing to do without a momentum network."""
         if self.momentum_network:
-            self.momentum_backbone.update(self.backbone, self.momentum)
-            self.momentum_projector.update(self.projector, self.momentum)
+            m = momentum_at(self.done, self.momentum, self.momentum_end)
+            self.momentum_backbone.update(self.backbone, m)
+            self.momentum_projector.update(self.projector, m)
 
     def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
         if self.sinkhorn:
             return rank_by_plan_(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations)
         return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
+
+    def _change_task(self, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        counts = None  # (N, K), which shots take part
+        if self.reciprocal is not None:
+            counts = mutual_shots(z, s, self.reciprocal)
+            if not self.own_view:  # no query without a shot: its best one counts in any case
+                counts[:, 0] |= ~counts.any(dim=1)
+        if self.own_view:  # shot K + 1 of every query
+            s = torch.cat([s.view(len(z), -1, s.shape[1]), z[:, None]], dim=1).flatten(0, 1)
+            counts = None if counts is None else F.pad(counts, (0, 1), value=True)
+        return s, counts
 
     # ---------------------------------------------------------------------- Section 3.3: meta-test
 

@@ -1,0 +1,225 @@
+"""What single changes of a recipe are worth, measured on validation classes and never on test.
+
+    python benchmarks/study.py omniglot --out runs/study
+    python benchmarks/study.py omniglot --out runs/study --threads 1 --part 1/2  # and 2/2 beside it
+    python benchmarks/study.py omniglot --out runs/study --table results/omniglot-fast/study.md
+
+Every variant (`study_variants.py`) is the base recipe with one change, trained on the training
+split with every seed. A finished run leaves OUT/DATA/VARIANT-seed-S.json, a line with its accuracy
+in every validation task; such runs are not repeated, and one that was interrupted continues. The
+table compares each variant with the base task by task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from study_variants import BASE, HEADS, HEADS_FROM, STUDIES, Study
+
+from psco.data import ImageSet, load_dataset
+from psco.data.cache import atomic_path
+from psco.data.tasks import Tasks
+from psco.encoder import load
+from psco.evaluation import draw_tasks, evaluate_tasks
+from psco.recipe import Recipe, load_recipe
+from psco.result import interval
+from psco.runtime import environment
+from psco.training import Run, pretrain
+
+TRAIN, VALIDATION = "train", "val"
+QUERIES = 15
+Results = dict[tuple[str, int], dict[str, Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", choices=STUDIES)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--variants", nargs="+", help="only these; the base is always among them")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--epochs", type=float, help="of a run; by default the study's")
+    parser.add_argument("--steps", type=int, help="instead of epochs, to try the script out")
+    parser.add_argument("--tasks", type=int, default=1000, help="of each setting")
+    parser.add_argument("--threads", type=int, help="of torch")
+    parser.add_argument("--part", default="1/1", help="1/2 does every other run, 2/2 the rest")
+    parser.add_argument("--set", nargs="+", default=[], metavar="A.B=C", help="change all runs")
+    parser.add_argument("--table", type=Path, help="only write the table of what is done, here")
+    options = parser.parse_args()
+    study = STUDIES[options.data]
+    if unknown := set(options.variants or ()) - set(study.variants) - {BASE}:
+        known = ", ".join(study.variants)
+        parser.error(f"no such variants: {', '.join(unknown)}; there are {known}")
+    folder = options.out / options.data
+    if options.table is None:
+        run_study(study, options, folder)
+    table = to_markdown(options.data, study, read_results(folder))
+    with atomic_path(options.table or folder / "table.md") as aside:
+        aside.write_text(table)
+    print(table)
+
+
+def run_study(study: Study, options: argparse.Namespace, folder: Path) -> None:
+    """Train and test whatever is missing of this process's part."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    part, parts = map(int, options.part.split("/"))
+    names = [BASE, *(options.variants or study.variants)]
+    jobs = [(name, seed) for name in dict.fromkeys(names) for seed in options.seeds]
+    for name, seed in jobs[part - 1 :: parts]:
+        file = folder / f"{name}-seed-{seed}.json"
+        recipe = settle(study, options, name, seed)
+        if file.exists():
+            if json.loads(file.read_text())["recipe"] != recipe.model_dump(mode="json"):
+                sys.exit(f"{file} was made with other settings: remove it or choose another --out")
+            print(f"{file} is done", file=sys.stderr)
+            continue
+        images = training_images(options.data, recipe, study.every)
+        out, title = folder / "runs" / f"{name}-seed-{seed}", f"{name}, seed {seed}"
+        run = pretrain(images, out=out, recipe=recipe, resume=True, title=title)
+        if not run.finished:
+            sys.exit(1)  # interrupted; the same command continues
+        facts = {
+            "data": options.data,
+            "variant": name,
+            "seed": seed,
+            "overrides": study.variants.get(name, []),
+            "steps": run.steps,
+            "minutes": round(run.metrics[-1]["seconds"] / 60, 2),
+            "last": run.metrics[-1],
+            "results": test(study, options, run, HEADS if name == BASE else ()),
+            "recipe": run.recipe.model_dump(mode="json"),
+            "environment": environment(),
+        }
+        with atomic_path(file) as aside:
+            aside.write_text(json.dumps(facts) + "\n")
+        shutil.rmtree(run.folder)
+
+
+def settle(study: Study, options: argparse.Namespace, name: str, seed: int) -> Recipe:
+    """Give the recipe of a variant."""
+    length = f"train.epochs={options.epochs or study.epochs}"
+    if options.steps:
+        length = f"train.steps={options.steps}"
+    changes = [*study.overrides, *options.set, *study.variants.get(name, [])]
+    return load_recipe(study.recipe, [*changes, length, f"train.seed={seed}"])
+
+
+def training_images(data: str, recipe: Recipe, every: int) -> ImageSet:
+    """Load the training split, or a fixed part of it."""
+    images = open_split(data, TRAIN, recipe)
+    if every == 1:
+        return images
+    assert images.labels is not None
+    pixels, labels = images.images[::every], images.labels[::every]
+    return ImageSet(pixels, labels, images.classes, images.name, images.split)
+
+
+def test(
+    study: Study, options: argparse.Namespace, run: Run, heads: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Give the accuracies on validation tasks, by the method's rule and, from 5 shots, others."""
+    encoder = load(run.folder)
+    images = open_split(options.data, VALIDATION, run.recipe)
+    drawn = draw_tasks(images, study.settings, QUERIES, options.tasks, 0)
+    many = [tasks for tasks in drawn if tasks.setting[1] >= HEADS_FROM]
+    rules: list[tuple[str, list[Tasks]]] = [(encoder.method.rule, drawn)]
+    rules += [(rule, many) for rule in heads]
+    return [
+        {**report.as_dict(), "per_task": [round(value, 3) for value in report.per_task]}
+        for rule, tasks in rules
+        for report in evaluate_tasks(encoder, images, tasks, rule)
+    ]
+
+
+def open_split(data: str, split: str, recipe: Recipe) -> ImageSet:
+    """Load images as a recipe wants them."""
+    image = recipe.image
+    return load_dataset(data, split, size=image.source_size, channels=image.channels)
+
+
+def read_results(folder: Path) -> Results:
+    """Read what is done: by variant and seed."""
+    lines = [json.loads(file.read_text()) for file in sorted(folder.glob("*-seed-*.json"))]
+    return {(line["variant"], line["seed"]): line for line in lines}
+
+
+def to_markdown(data: str, study: Study, results: Results) -> str:
+    """Write the table: accuracies, and differences to the base on the same tasks."""
+    base = {seed: line for (name, seed), line in results.items() if name == BASE}
+    if not base:
+        return f"# {data}\n\nThe base is not trained yet.\n"
+    about = next(iter(base.values()))
+    own = about["results"][0]
+    rules = [own["rule"], *(rule for rule in HEADS if any_of(about, rule))]
+    head = [
+        "variant",
+        "change",
+        *(f"{ways}-way {shots}-shot" for ways, shots in study.settings),
+        "minutes",
+    ]
+    lines = [
+        f"# What single changes of `{study.recipe}` are worth on {data}",
+        "",
+        f"Accuracy in percent on {own['tasks']} tasks of the validation split (never the test "
+        f"split) after {about['steps']} steps, mean of the seeds. In brackets the difference to "
+        "the base on the same tasks with its 95 % interval over the tasks, then that of each "
+        "seed: what the seeds disagree about is chance.",
+        "",
+        f"| {' | '.join(head)} |",
+        f"|{'---|' * len(head)}",
+    ]
+    for name in [BASE, *study.variants]:
+        seeds = [seed for seed in base if (name, seed) in results]
+        if not seeds:
+            continue
+        for rule in rules if name == BASE else rules[:1]:
+            cells = list(row_cells(study, results, name, rule, rules[0], seeds))
+            label = name if rule == rules[0] else f"rule {rule}"
+            change = ", ".join(f"`{o}`" for o in study.variants.get(name, []))
+            minutes = np.mean([results[name, seed]["minutes"] for seed in seeds])
+            lines.append(f"| {' | '.join([label, change, *cells, f'{minutes:.1f}'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def row_cells(
+    study: Study, results: Results, name: str, rule: str, base_rule: str, seeds: list[int]
+) -> Iterator[str]:
+    """Give a cell for each setting: the mean and, unless it is the base itself, the difference."""
+    for setting in study.settings:
+        mine = [per_task(results[name, seed], rule, setting) for seed in seeds]
+        theirs = [per_task(results[BASE, seed], base_rule, setting) for seed in seeds]
+        if mine[0] is None:
+            yield ""
+            continue
+        cell = f"{np.mean(mine):.2f}"
+        if (name, rule) != (BASE, base_rule):
+            gaps = np.array(mine) - np.array(theirs)  # (seeds, tasks)
+            mean, ci95 = interval(gaps.mean(axis=0))
+            each = ", ".join(f"{gap:+.2f}" for gap in gaps.mean(axis=1))
+            cell += f" ({mean:+.2f} ± {ci95:.2f}; {each})"
+        yield cell
+
+
+def per_task(line: dict[str, Any], rule: str, setting: tuple[int, int]) -> list[float] | None:
+    """Find the accuracies of a rule in a setting; None if it was not tried there."""
+    for row in line["results"]:
+        if row["rule"] == rule and (row["ways"], row["shots"]) == setting:
+            return list(row["per_task"])
+    return None
+
+
+def any_of(line: dict[str, Any], rule: str) -> bool:
+    """Tell whether a rule was tried at all."""
+    return any(row["rule"] == rule for row in line["results"])
+
+
+if __name__ == "__main__":
+    main()

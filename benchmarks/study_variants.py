@@ -1,0 +1,140 @@
+"""The variants of the study: for each data set a base recipe, and single changes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+BASE = "base"
+
+
+def both(*parts: str) -> list[str]:
+    """Change both views alike: ``both("elastic=null")``."""
+    return [f"views.{view}.{part}" for part in parts for view in ("view_a", "view_b")]
+
+
+def views(parts: str) -> list[str]:
+    """Give both views other parts: ``views("{crop: {}}")``."""
+    return [f"views.{view}={parts}" for view in ("view_a", "view_b")]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A data set, the recipe that is changed, and what is tried.
+
+    Parameters
+    ----------
+    recipe, overrides
+        The base.
+    epochs
+        Length of a run, unless asked for otherwise.
+    settings
+        Ways and shots of the validation tasks.
+    every
+        Of the training images only every so manieth is used, always the same ones.
+    variants
+        Overrides by name, each of them one change.
+    """
+
+    recipe: str
+    epochs: float
+    settings: list[tuple[int, int]]
+    variants: dict[str, list[str]]
+    overrides: list[str] = field(default_factory=list)
+    every: int = 1
+
+
+# Changes that mean the same for all data.
+COMMON = {
+    "shots-1": ["method.shots=1"],
+    "own-view": ["method.own_view=true"],
+    "reciprocal-1": ["method.reciprocal=1"],
+    "reciprocal-3": ["method.reciprocal=3"],
+    "own-view-reciprocal-1": ["method.own_view=true", "method.reciprocal=1"],
+    "spare-shots": ["method.spare_shots=true"],
+    "momentum-to-1": ["method.momentum_end=1.0"],
+    "filled-queue": ["method.filled_queue=true"],
+    "mean-weights-quarter": ["train.average_last=0.25"],
+    "temperature-0.2": ["method.temperature=0.2"],
+    "moco-temperature-0.1": ["method.moco_temperature=0.1"],
+}
+
+HANDWRITING = (
+    "{affine: {rotation: 15, shear: 0.25, log_scale: [-0.25, 0.2], shift: 0.2}, elastic: {}}"
+)
+
+OMNIGLOT = Study(
+    recipe="omniglot-fast",
+    epochs=3,
+    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    variants={
+        "views-paper": [*views("{crop: {}, flip: {}}"), "image.source_size=105"],
+        "views-crop-0.4": [*views("{crop: {scale: [0.4, 1.0]}}"), "image.source_size=105"],
+        "views-affine-only": both("elastic=null"),
+        "views-elastic-only": both("affine=null"),
+        "views-weaker": both(
+            "affine={rotation: 10, shear: 0.17, log_scale: [-0.17, 0.13], shift: 0.13}",
+            "elastic.sigma=0.02",
+        ),
+        "views-affine-stronger": both(
+            "affine={rotation: 22, shear: 0.37, log_scale: [-0.37, 0.3], shift: 0.3}"
+        ),
+        "views-elastic-0.05": both("elastic.sigma=0.05"),
+        "views-stroke": both("stroke={}"),
+        "views-erase": ["views.view_a.erase={fill: white}"],
+        "rate-0.05": ["train.learning_rate=0.05"],
+        "rate-0.2": ["train.learning_rate=0.2"],
+        "no-warm-up": ["train.warmup_steps=0"],
+        "weight-decay-1e-4": ["train.weight_decay=0.0001"],
+        "momentum-0.95": ["method.momentum=0.95"],
+        "momentum-0.996": ["method.momentum=0.996"],
+        "queue-4096": ["method.queue_size=4096"],
+        "shots-2": ["method.shots=2"],
+        "shots-10": ["method.shots=10"],
+        "heads-1024": ["heads.hidden=1024"],
+        "heads-4096-256": ["heads={hidden: 4096, out: 256}"],
+        "mean-weights-half": ["train.average_last=0.5"],
+        "temperature-0.5": ["method.temperature=0.5"],
+        **COMMON,
+    },
+)
+
+GLYPHS = Study(
+    recipe="glyphs",
+    epochs=3,
+    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    variants={
+        "views-handwriting": views(HANDWRITING),
+        "views-handwriting-stroke": views(HANDWRITING[:-1] + ", stroke: {}}"),
+        "views-affine-only": views(HANDWRITING.replace(", elastic: {}", "")),
+        "views-crop-0.6": both("crop.scale=[0.6, 1.0]"),
+        "rate-0.05": ["train.learning_rate=0.05"],
+        "rate-0.2": ["train.learning_rate=0.2"],
+        "queue-2048": ["method.queue_size=2048"],
+        "shots-5": ["method.shots=5"],
+        "heads-2048": ["heads.hidden=2048"],
+        **{name: change for name, change in COMMON.items() if name != "shots-1"},
+    },
+)
+
+MINIIMAGENET = Study(
+    recipe="miniimagenet",
+    epochs=2,
+    settings=[(5, 1), (5, 5)],
+    every=3,
+    overrides=["method.queue_size=4096"],  # a third of the subset
+    variants={
+        "views-crop-0.4": both("crop.scale=[0.4, 1.0]"),
+        "views-blur": ["views.view_a.blur={sigma: [0.1, 0.8]}"],
+        "views-no-colour-change": ["views.view_a.jitter=null", "views.view_a.grey=null"],
+        "views-affine-added": both(
+            "affine={rotation: 15, shear: 0.1, log_scale: [0, 0], shift: 0, fill: reflect}"
+        ),
+        "rate-0.1-warm-up": ["train.learning_rate=0.1", "train.warmup_steps=20"],
+        **COMMON,
+    },
+)
+
+STUDIES = {"omniglot": OMNIGLOT, "glyphs": GLYPHS, "miniimagenet": MINIIMAGENET}
+# Rules that are tried on the network of the base, where there are shots enough to learn from.
+HEADS = ("ridge", "logistic")
+HEADS_FROM = 5
