@@ -6,6 +6,7 @@ import sys
 
 from psco.methods import METHODS, Method
 from psco.networks import BACKBONES, load_backbone, output_width, predictor, projector
+from psco.ranks import rank
 from psco.recipe import Parts, Recipe
 from psco.views import VIEW_PARTS, TwoViews, View
 
@@ -28,7 +29,9 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
         options["pretrained"] = False
     backbone = factory(image.channels, image.size, **options)
     if init and recipe.init is not None:  # before any method copies the backbone
-        print(f"note: {load_backbone(backbone, recipe.init)}", file=sys.stderr)
+        note = load_backbone(backbone, recipe.init)
+        if rank() == 0:
+            print(f"note: {note}", file=sys.stderr)
     width = output_width(backbone, image.channels, image.size)
     g = projector(width, heads.hidden, heads.out)
     h = predictor(heads.out, heads.hidden) if heads.predictor else None

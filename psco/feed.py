@@ -57,6 +57,7 @@ class Feed(Dataset[Batch]):
             raise InputError(f"workers must be at least 0, not {workers}")
         if workers is None:
             workers = (os.cpu_count() or 1) if images.decodes else 0
+        self._rows = slice(None)
         self._set, self._seed, self._workers = images, seed, workers
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
         self.batch_size = batch_size
@@ -72,8 +73,25 @@ class Feed(Dataset[Batch]):
         indices: np.ndarray = self._order[place * size : (place + 1) * size]
         return indices
 
+    def split(self, rank: int, ranks: int) -> None:
+        """Keep the rows of one rank of every batch; sizes and numbers stay those of all ranks.
+
+        Raises
+        ------
+        InputError
+            If the batch cannot be split evenly.
+        """
+        check_split(self.batch_size, ranks)
+        count = self.batch_size // ranks
+        self._rows = slice(rank * count, (rank + 1) * count)
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """First row and size of the whole batch if this feed gives a part of it, else None."""
+        return None if self._rows.start is None else (self._rows.start, self.batch_size)
+
     def __getitem__(self, number: int) -> Batch:
-        indices = self.indices(number)
+        indices = self.indices(number)[self._rows]
         labels = None if self._set.labels is None else torch.from_numpy(self._set.labels[indices])
         return to_batch(self._set.images[indices]), labels
 
@@ -108,6 +126,15 @@ class _Telling(Dataset[Batch | InputError]):
             return self._dataset[key]
         except InputError as error:
             return InputError(str(error))
+
+
+def check_split(batch_size: int, ranks: int) -> None:
+    """Raise InputError unless every rank can have the same number of images of a batch."""
+    if batch_size % ranks:
+        raise InputError(
+            f"a batch of {batch_size} images cannot be split over {ranks} ranks evenly; "
+            f"--set train.batch_size={-(-batch_size // ranks) * ranks}"
+        )
 
 
 class EpisodeFeed(Feed):

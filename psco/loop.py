@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from psco.feed import Batch, Feed
 from psco.methods import Method
 from psco.metrics import Logger, Meter
 from psco.progress import Bar
+from psco.ranks import agreed, all_max, averaged, first_says, rank, synchronise, world_size
 from psco.recipe import Recipe
 from psco.schedule import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
@@ -42,15 +44,25 @@ class Loop:
         The settings.
     folder
         The run folder that checkpoints go to.
+    fabric
+        Where the run takes place; None for one device. The feed gives the share of this rank.
     """
 
     def __init__(
-        self, method: Method, views: TwoViews, feed: Feed, recipe: Recipe, folder: Path
+        self,
+        method: Method,
+        views: TwoViews,
+        feed: Feed,
+        recipe: Recipe,
+        folder: Path,
+        fabric: Fabric | None = None,
     ) -> None:
         train = recipe.train
         self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
         self.schedule = schedule_for(train, feed.batches_per_epoch)
-        self.fabric = Fabric(devices=1, precision=train.precision)
+        self.fabric = fabric or Fabric(devices=1, precision=train.precision)
+        if world_size() > 1:
+            synchronise(method)
         # On CPU, channels_last halves the time of the convolutions.
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = build_optimizer(method, train, self.schedule.peak)
@@ -72,6 +84,8 @@ class Loop:
     @property
     def done(self) -> float:
         """The share of the run that is over, in [0, 1]."""
+        if self.schedule.steps is None:  # all ranks go by one clock
+            return self.schedule.done(self.step, first_says(self.seconds))
         return self.schedule.done(self.step, self.seconds)
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -81,7 +95,8 @@ class Loop:
         self.step = self._saved_step = state["step"]
         if self.average is not None:
             self.average.load_state_dict(state["average"], self.folder / RESUME)
-        restore_model(self.folder, self._model, self.recipe, self.step)
+        if rank() == 0:
+            restore_model(self.folder, self._model, self.recipe, self.step)
         self._seconds_before = state["seconds"]
 
     def save(self, extra: dict[str, Any]) -> None:
@@ -90,10 +105,12 @@ class Loop:
         self._settle_average()
         if self._saved_step == self.step:
             return
-        state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
-        if self.average is not None:
-            state["average"] = self.average.state_dict()
-        save_checkpoint(self.folder, self.method.module, self.recipe, self.step, state, self._model)
+        if rank() == 0:
+            state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
+            if self.average is not None:
+                state["average"] = self.average.state_dict()
+            method = self.method.module
+            save_checkpoint(self.folder, method, self.recipe, self.step, state, self._model)
         self._saved_step = self.step
 
     def run(
@@ -123,7 +140,7 @@ class Loop:
         meter, mark, marked_step = Meter(), time.monotonic(), self.step
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
-        while self.done < 1 and not stop():
+        while self.done < 1 and not agreed(stop()):
             try:
                 meter.add(self._take_step(batches))
             except DivergedError as error:
@@ -132,13 +149,13 @@ class Loop:
                 self._require_finite()
                 now = time.monotonic()
                 images = (self.step - marked_step) * self.feed.batch_size * train.accumulate
-                row = self._row(meter.read(), images / (now - mark))
+                row = self._row(averaged(meter.read()), images / (now - mark))
                 mark, marked_step = now, self.step
                 for log in loggers:
                     log(row)
                 speed = f"{row['images_per_s']:.0f} images/s"
                 bar.update(self.done, f"loss {row['total']:.3f}  {speed}")
-            if due(self.step, time.monotonic()):
+            if agreed(due(self.step, time.monotonic())):
                 save()
 
     def _take_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
@@ -151,8 +168,11 @@ class Loop:
         for part in range(train.accumulate):
             images, labels = self.fabric.to_device(next(batches))
             view_a, view_b = self._views(images, self.step * train.accumulate + part)
-            losses = self.method.loss(view_a, view_b, labels, update=part == 0)
-            self.fabric.backward(losses["total"] / train.accumulate)
+            with self._sums_of_own(part < train.accumulate - 1):
+                # Fabric chooses the number format of a call by itself where ranks share it only.
+                with self.fabric.autocast():
+                    losses = self.method.loss(view_a, view_b, labels, update=part == 0)
+                self.fabric.backward(losses["total"] / train.accumulate)
         self.optimizer.step()
         self.optimizer.zero_grad()
         bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
@@ -183,16 +203,23 @@ class Loop:
         )
         self._saved_step = None
 
+    def _sums_of_own(self, own: bool) -> AbstractContextManager[Any]:
+        """Leave gradients that are still being accumulated to their rank."""
+        if not own or world_size() == 1:
+            return nullcontext()
+        return self.fabric.no_backward_sync(self.method)
+
     def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
-        generator = step_generator(self.recipe.train.seed, number)
+        generator = step_generator(self.recipe.train.seed, number, self.feed.share)
         if self.method.views == 2:
             views = self.views(images, generator)
         else:
             view = self.views.view_a(images, generator)
             views = view, view
         # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-        return views
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)) + rank())
+        dtype = next(self.method.parameters()).dtype
+        return views[0].to(dtype), views[1].to(dtype)
 
     def _row(self, averages: dict[str, float], images_per_s: float) -> dict[str, float]:
         accumulate = self.recipe.train.accumulate
@@ -206,7 +233,7 @@ class Loop:
         }
 
     def _require_finite(self) -> None:
-        bad = int(self._first_bad)
+        bad = int(all_max(self._first_bad))
         if bad < 0:
             return
         rate = self.schedule.learning_rate(bad, self.done)

@@ -35,11 +35,12 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(tell: bool = True) -> Iterator[StopRequest]:
     """Turn the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; the second one is itself.
 
     Signals that the program around has handlers for are left to it, all but Ctrl-C. In other
-    threads than the main one no signal can be handled, and nothing is.
+    threads than the main one no signal can be handled, and nothing is. With ``tell`` a line on
+    stderr says so.
     """
     request = StopRequest()
     before: dict[int, Any] = {}
@@ -50,7 +51,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
             request.by = signal.Signals(number).name
             again = "; press Ctrl-C again to quit at once" if request.by == KEYBOARD else ""
             with suppress(RuntimeError):  # the signal came in the middle of another print
-                print(f"{request.by}: stopping after this step{again}", file=sys.stderr)
+                if tell:
+                    print(f"{request.by}: stopping after this step{again}", file=sys.stderr)
 
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:

@@ -30,12 +30,14 @@ from psco.data.bad import MAX_BAD
 from psco.data.cache import remove_leftovers
 from psco.disk import DiskGuard, OnFullDisk
 from psco.errors import InputError, StoppedError
-from psco.feed import feed_for
+from psco.feed import check_split, feed_for
+from psco.launch import RANK_TIMEOUT, find_place, launch, one_for_all, training_together
 from psco.loop import Loop
-from psco.methods import Method
+from psco.methods import METHODS, Method
 from psco.metrics import Logger, csv_logger, read_metrics, tensorboard_logger
 from psco.networks.pretrained import weights_file
 from psco.progress import Bar
+from psco.ranks import rank
 from psco.recipe import Recipe, default_recipe, load_recipe, with_flags
 from psco.runtime import environment, keep_freed_memory
 from psco.seal import hash_file
@@ -101,6 +103,10 @@ def pretrain(
     views: tuple[AnyView, AnyView] | None = None,
     resume: bool = False,
     workers: int | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
+    strategy: str = "auto",
+    rank_timeout: float = RANK_TIMEOUT,
     checkpoint_minutes: float | None = None,
     checkpoint_steps: int | None = None,
     on_full_disk: OnFullDisk = "stop",
@@ -141,6 +147,12 @@ def pretrain(
         it. A run in steps or epochs ends with the weights it would have had without the stop.
     workers
         Processes that decode images ahead; None chooses, see `Feed`. Results do not depend on it.
+    devices, nodes, strategy
+        Devices to train on, on each of so many machines; every one has a process of its own, a
+        rank, and its share of each batch. None takes what torchrun or Slurm has started, else 1.
+        The strategy is ``ddp``, which ``auto`` chooses. All ranks return, and only rank 0 writes.
+    rank_timeout
+        Seconds after which a rank that does not answer the others ends the run.
     checkpoint_minutes, checkpoint_steps
         How often to save besides at the end; every 5 minutes if neither is given.
     on_full_disk
@@ -166,15 +178,21 @@ def pretrain(
     disk = DiskGuard(folder, on_full_disk)
     settled = settle_recipe(folder, data, recipe, changes, resume)
     image, train = settled.image, settled.train
-    images = load_dataset(
-        data,
-        "train",
-        root,
-        size=image.source_size,
-        channels=image.channels,
-        max_bad=max_bad,
-        progress=progress,
-    )
+    place = find_place(devices, nodes)
+    _check_shares(settled, place.ranks)
+    fabric = launch(place, strategy, train.precision)
+    main = rank() == 0
+    progress = progress and main
+    with one_for_all(fabric):
+        images = load_dataset(
+            data,
+            "train",
+            root,
+            size=image.source_size,
+            channels=image.channels,
+            max_bad=max_bad,
+            progress=progress,
+        )
     keep_freed_memory()
     torch.manual_seed(train.seed)
     state = load_resume(folder) if resume else None
@@ -182,39 +200,55 @@ def pretrain(
     images = labels_for(learner, images, settled)
     about = {**environment(), "data": {"name": images.name, "images": len(images)}}
     if learner.kind == "floor":  # nothing to learn: the run is over before it has begun
-        start_folder(folder, settled, about)
-        save_checkpoint(folder, learner, settled, 0, {})
+        if main:
+            start_folder(folder, settled, about)
+            save_checkpoint(folder, learner, settled, 0, {})
         return Run(folder, settled, 0, finished=True)
 
     learner.start(len(images.classes))
+    if workers is None and images.decodes:
+        workers = max(1, (os.cpu_count() or 1) // place.devices)
     feed = feed_for(learner, images, train.batch_size, train.seed, workers, train.shuffle_buffer)
+    if place.ranks > 1:
+        feed.split(rank(), place.ranks)
     pair = build_views(settled) if views is None else TwoViews(*views)
     if views is None and state is None:
         check_views(pair, to_batch(_sample(images)), train.seed)
-    loop = Loop(learner, pair, feed, settled, folder)
+    loop = Loop(learner, pair, feed, settled, folder, fabric)
     facts = {"data": fingerprint(images)}
     if state is not None:
         if state["data"] != facts["data"]:
             raise InputError(f"the images in {images.name!r} are not those of the run in {folder}")
         loop.restore(state)
-    elif not (folder / CONFIG).exists():
-        start_folder(folder, settled, {**about, **_about_weights(settled)})
-    remove_leftovers(folder)
+    elif main and not (folder / CONFIG).exists():
+        start_folder(folder, settled, {**about, "ranks": place.ranks, **_about_weights(settled)})
 
     def save(last: bool = False) -> None:
         disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(facts), last)
 
-    csv = csv_logger(folder / METRICS, loop.step)
-    sinks = [lambda row: disk.write(METRICS, lambda: csv(row)), collapse_watch(), *loggers]
-    if tensorboard:
+    sinks: list[Logger] = []
+    if main:
+        remove_leftovers(folder)
+        csv = csv_logger(folder / METRICS, loop.step)
+        sinks = [lambda row: disk.write(METRICS, lambda: csv(row)), collapse_watch(), *loggers]
+    if main and tensorboard:
         sinks.append(tensorboard_logger(folder / "tensorboard"))
-    with Bar(title, progress) as bar, stop_on_signals() as stop:
+    together = training_together(fabric, rank_timeout)
+    with Bar(title, progress) as bar, stop_on_signals(tell=main) as stop, together:
         loop.run(sinks, bar, save, due, stop)
         save(last=True)
     finished = loop.done >= 1
-    if finished:
+    if finished and main:
         calibrate_finished(folder, images, pair.view_a)
     return Run(folder, settled, loop.step, finished, None if finished else stop.by)
+
+
+def _check_shares(recipe: Recipe, ranks: int) -> None:
+    """Raise InputError, before any rank is started, if the method cannot be split over them."""
+    name = recipe.method.name
+    if ranks > 1 and not getattr(METHODS[name], "shares", True):
+        raise InputError(f"method {name!r} runs on one device, and {ranks} ranks were asked for")
+    check_split(recipe.train.batch_size, ranks)
 
 
 def labels_for(method: Method, images: ImageSet, recipe: Recipe) -> ImageSet:

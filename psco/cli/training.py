@@ -18,6 +18,7 @@ def pretrain(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe name or YAML file.")] = None,
     method: Annotated[str | None, typer.Option(help="Training method.")] = None,
+    aux: Annotated[str | None, typer.Option(help="Loss beside PsCo's: moco, byol or none.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Length in epochs.")] = None,
     steps: Annotated[int | None, typer.Option(help="Length in steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Length in minutes.")] = None,
@@ -51,6 +52,19 @@ def pretrain(
     workers: Annotated[
         int | None, typer.Option(help="Processes that decode ahead.", show_default="as needed")
     ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(help="Devices to train on, on each machine.", show_default="1, or as started"),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Machines to train on.", show_default="1, or as started")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="How devices share the work: auto or ddp.")
+    ] = "auto",
+    rank_timeout: Annotated[
+        float, typer.Option(help="Seconds after which a device that is silent ends the run.")
+    ] = 60,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")
@@ -62,8 +76,8 @@ def pretrain(
     debug: Debug = False,
 ) -> None:
     """Train an encoder on unlabelled images."""
-    changes = [f"train.precision={precision}"] if precision else []
-    changes += settings or []
+    flags = {"train.precision": precision, "method.auxiliary": aux}
+    changes = [*(settings or []), *(f"{n}={v}" for n, v in flags.items() if v is not None)]
     if print_config:
         from psco.recipe import default_recipe, load_recipe, with_flags
 
@@ -74,6 +88,7 @@ def pretrain(
     if out is None:
         raise InputError("--out is missing: the run folder to write, such as --out runs/first")
 
+    from psco.ranks import rank
     from psco.training import pretrain as train
 
     run = train(
@@ -90,12 +105,18 @@ def pretrain(
         root=root,
         max_bad=read_share(max_bad, "--max-bad"),
         workers=workers,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        rank_timeout=rank_timeout,
         resume=resume,
         checkpoint_minutes=checkpoint_minutes,
         checkpoint_steps=checkpoint_steps,
         on_full_disk=cast(Any, on_full_disk),
         tensorboard=tensorboard,
     )
+    if rank() > 0:
+        return
     last = run.metrics[-1] if run.metrics else {}
     result = {"run": str(out), "steps": run.steps, "finished": run.finished, "last": last}
     if as_json:

@@ -49,6 +49,7 @@ class MAML(Method):
 
     title, kind, views, embeds = "MAML", "supervised", 1, False
     rule, transfer_rule = "maml", "maml"
+    shares = False
     protocol = "inductive; transductive with statistics=query"
     paper = "Finn, Abbeel and Levine, ICML 2017"
     summary = "learns from labelled tasks the weights from which a few gradient steps fit a new one"

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.ranks import gather
 
 Kind = Literal["unsupervised", "self-supervised", "supervised", "floor"]
 
@@ -78,6 +79,8 @@ class Method(nn.Module):
         Beginnings of the names of tensors that no classification needs.
     embeds
         Whether its features mean something without a task to adapt to.
+    shares
+        Whether several processes can share a batch of it.
     episode
         The tasks that a step is made of; None for a batch of images drawn from the whole set.
     done
@@ -94,6 +97,7 @@ class Method(nn.Module):
     views: ClassVar[Literal[1, 2]] = 2
     training_only: ClassVar[tuple[str, ...]] = ("momentum_", "queue")
     embeds: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
     episode: Episode | None = None
     done: float = 0.0
 
@@ -163,12 +167,12 @@ class Method(nn.Module):
 
 @torch.no_grad()
 def spread(q: Tensor) -> Tensor:
-    """Tell how far representations (N, d) of unit length are spread over the sphere.
+    """Tell how far representations (N, d) of unit length, of all ranks, are spread over the sphere.
 
     The standard deviation over the batch, averaged over the coordinates and times √d: about 1 when
     they point everywhere alike, 0 when they have collapsed to one point.
     """
-    q = q.float()
+    q = gather(q.float())
     return q.std(dim=0, correction=0).mean() * math.sqrt(q.shape[1])
 
 

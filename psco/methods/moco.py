@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
 from psco.methods.psco import moco_loss
 from psco.momentum import FillingQueue, MomentumQueue, MomentumTwin, momentum_at
+from psco.ranks import gather
 
 
 class MoCo(Method):
@@ -65,5 +66,5 @@ class MoCo(Method):
             k = F.normalize(self.momentum_projector(self.momentum_backbone(view_b)), dim=1)
         total = moco_loss(q, k, self.queue.live().to(k.dtype), self.temperature)
         if self.training:
-            self.queue.push(k, labels)
+            self.queue.push(gather(k), None if labels is None else gather(labels))
         return {"total": total, "spread": spread(q)}

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.methods.method import Episode, Method, spread
+from psco.ranks import gather
 
 
 def protonet_loss(support: Tensor, query: Tensor) -> Tensor:
@@ -85,5 +86,5 @@ class ProtoNets(Method):
     ) -> dict[str, Tensor]:
         """Classify the queries of a task whose supports pass the network in the same batch."""
         features = self.backbone(view_a)
-        total = protonet_loss(*self.episode.split(features))
+        total = protonet_loss(*self.episode.split(gather(features)))
         return {"total": total, "spread": spread(self.query_head(features))}

@@ -8,6 +8,9 @@ The paper (Jang, Lee and Shin, ICLR 2023) in one file, in its order and with its
     queue       (M, d) momentum representations of earlier mini-batches
     A_tilde     (N, M) soft assignment of queue items to pseudo-labels
     s, A        (NK, d) selected shots and (N, NK) their 0/1 pseudo-label matrix
+
+Where several processes share a mini-batch, q, z and A_tilde have the rows of one of them. Shots and
+remembered keys are those of all (`gather`), and so are the sums over the columns of A_tilde.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from psco.errors import InputError
 from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
 from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
+from psco.ranks import all_max, all_sum, alone, gather, own_rows
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
 
@@ -104,28 +108,30 @@ def sinkhorn(similarity: Tensor, epsilon: float = 0.05, iterations: int = 3) -> 
 
 
 @torch.no_grad()
-def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int) -> Tensor:
+def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int, shared: bool = False) -> Tensor:
     """Overwrite cosines (N, M) by the plan of `sinkhorn`, up to a factor for each row.
 
     Which entries of a row are the largest, and in which proportion, is all that the selection of
     shots asks for, and the factors u do not change that. With cosines nothing has to be measured
-    first, so this takes three passes over the matrix less.
+    first, so this takes three passes over the matrix less. If the rows are ``shared``, each process
+    has some of those of the plan, and sums over columns are sums over all processes.
     """
     sim = cosines if cosines.dtype == torch.float64 else cosines.float()  # half is too coarse
     if not _fits(2 / epsilon, sim.dtype):
-        return _log_sinkhorn(sim, epsilon, iterations)
+        return _log_sinkhorn(sim, epsilon, iterations, shared)
     kernel = sim.div_(epsilon).exp_()  # (N, M)
-    _, v = _scaling(kernel, iterations)
+    _, v = _scaling(kernel, iterations, shared)
     return kernel.mul_(v)
 
 
-def _scaling(kernel: Tensor, iterations: int) -> tuple[Tensor, Tensor]:  # (N, M) -> (N,), (M,)
+def _scaling(kernel: Tensor, iterations: int, shared: bool = False) -> tuple[Tensor, Tensor]:
     N, M = kernel.shape
+    total = all_sum if shared else alone
     u, v = kernel.new_ones(N), kernel.new_ones(M)
     for _ in range(iterations):
-        v = 1 / (M * (kernel.T @ u))
+        v = 1 / (M * total(kernel.T @ u))
         u = 1 / (N * (kernel @ v))
-    return u, v
+    return u, v  # (N,), (M,)
 
 
 def _fits(span: float, dtype: torch.dtype) -> bool:
@@ -133,15 +139,19 @@ def _fits(span: float, dtype: torch.dtype) -> bool:
     return span <= -0.47 * math.log(torch.finfo(dtype).tiny)
 
 
-def _log_sinkhorn(similarity: Tensor, epsilon: float, iterations: int) -> Tensor:
+def _log_sinkhorn(
+    similarity: Tensor, epsilon: float, iterations: int, shared: bool = False
+) -> Tensor:
     # The same rounds on log u and log v, in double precision: slower, and safe for any numbers.
     N, M = similarity.shape
+    everyone, most = (gather, all_max) if shared else (alone, alone)
     sim = similarity.double().clamp(-1e300, 1e300)
-    log_kernel = (sim - sim.max()) / epsilon  # (N, M)
+    log_kernel = (sim - most(sim.max())) / epsilon  # (N, M)
     log_u = torch.zeros_like(log_kernel[:, :1])  # (N, 1)
     log_v = torch.zeros_like(log_kernel[:1])  # (1, M)
     for _ in range(iterations):
-        log_v = -(log_kernel + log_u).logsumexp(dim=0, keepdim=True) - math.log(M)
+        column = (log_kernel + log_u).logsumexp(dim=0, keepdim=True)
+        log_v = -everyone(column).logsumexp(dim=0, keepdim=True) - math.log(M)
         log_u = -(log_kernel + log_v).logsumexp(dim=1, keepdim=True) - math.log(N)
     # The last row step is a softmax, which sums to one whatever has been rounded away before.
     return ((log_kernel + log_v).softmax(dim=1) / N).to(similarity.dtype)
@@ -214,7 +224,12 @@ def mutual_shots(z: Tensor, s: Tensor, nearest: int) -> Tensor:
 
 
 def pseudo_supervised_loss(
-    q: Tensor, s: Tensor, temperature: float, counts: Tensor | None = None
+    q: Tensor,
+    s: Tensor,
+    temperature: float,
+    counts: Tensor | None = None,
+    first: int = 0,
+    total: int | None = None,
 ) -> Tensor:
     """Contrast every query with its own K shots among those of all queries, Eq. (5).
 
@@ -230,13 +245,15 @@ def pseudo_supervised_loss(
         τ_PsCo > 0.
     counts
         (N, K) bool, which shots take part, at least one for each query; None for all (the paper).
+    first, total
+        If q has only some rows of the mini-batch: the first of them, and N.
     """
-    N = len(q)
     logits = q @ s.T / temperature  # (N, NK)
-    own = logits.view(N, N, -1).diagonal()  # (K, N)
+    own = logits.view(len(q), total or len(q), -1).diagonal(first)  # (K, N)
     if counts is None:
         return (logits.logsumexp(dim=1) - own.mean(dim=0)).mean()
-    own = (own * counts.T).sum(dim=0) / counts.sum(dim=1)  # (N,)
+    mine = counts[first : first + len(q)]  # (N, K)
+    own = (own * mine.T).sum(dim=0) / mine.sum(dim=1)  # (N,)
     logits = logits.masked_fill(~counts.flatten(), -torch.inf)
     return (logits.logsumexp(dim=1) - own).mean()
 
@@ -416,28 +433,34 @@ class PsCo(Method):
             sim = z @ queue.T  # (N, M)
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
-            s = queue[shots.flatten()]  # (NK, d)
-            s, counts = self._change_task(s, z)  # not in the paper, and nothing by default
-        losses = {"psco": pseudo_supervised_loss(q, s, self.temperature, counts)}
+            keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
+            s = queue[all_shots.flatten()]  # (NK, d)
+            s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default
+        whole = (rows.start, len(keys))
+        losses = {"psco": pseudo_supervised_loss(q, s, self.temperature, counts, *whole)}
         if self.auxiliary == "moco":
             spared = shots if self.spare_shots else None
+            negatives = queue
+            if self.batch_negatives:  # the keys that are not in z
+                negatives = torch.cat([queue, keys[: rows.start], keys[rows.stop :]])
             losses["moco"] = moco_loss(
-                q, z, queue, self.moco_temperature, self.batch_negatives, spared
+                q, z, negatives, self.moco_temperature, self.batch_negatives, spared
             )
         elif self.auxiliary == "byol":
             losses["byol"] = byol_loss(q, z)
 
         report = {"total": torch.stack(list(losses.values())).sum()}
         report |= {name: loss.detach() for name, loss in losses.items()}
-        report["overlap"], report["spread"] = shot_overlap(shots, len(queue)), spread(q)
-        weight = torch.ones_like(shots) if counts is None else counts[:, : self.shots]  # (N, K)
+        report["overlap"], report["spread"] = shot_overlap(all_shots, len(queue)), spread(q)
+        weight = torch.ones_like(all_shots) if counts is None else counts[:, : self.shots]  # (N, K)
         if counts is not None:
             report["mutual"] = weight.float().mean()
         if labels is not None:
-            right = self.queue.labels[shots] == labels[:, None]
+            labels = gather(labels)
+            right = self.queue.labels[all_shots] == labels[:, None]
             report["purity"] = (right * weight).sum() / weight.sum().clamp(min=1)
         if self.training:
-            self.queue.push(z, labels)
+            self.queue.push(keys, labels)
         if update and not self.ema_first:
             self.update_momentum_network()
         return report
@@ -451,7 +474,8 @@ class PsCo(Method):
 
     def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
         if self.sinkhorn:
-            return rank_by_plan_(sim, self.sinkhorn_epsilon, self.sinkhorn_iterations)
+            epsilon, iterations = self.sinkhorn_epsilon, self.sinkhorn_iterations
+            return rank_by_plan_(sim, epsilon, iterations, shared=True)
         return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
 
     def _change_task(self, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor | None]:

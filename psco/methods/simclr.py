@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.methods.method import Method, require, spread
+from psco.ranks import gather
 
 
 def nt_xent(z_a: Tensor, z_b: Tensor, temperature: float) -> Tensor:
@@ -69,4 +70,5 @@ class SimCLR(Method):
         features = self.backbone(torch.cat([view_a, view_b]))
         z = F.normalize(self.predictor(self.projector(features)), dim=1)  # (2N, d)
         z_a, z_b = z.chunk(2)  # (N, d)
-        return {"total": nt_xent(z_a, z_b, self.temperature), "spread": spread(z_a)}
+        total = nt_xent(gather(z_a), gather(z_b), self.temperature)
+        return {"total": total, "spread": spread(z_a)}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from psco.methods.method import Method, output_dim, require, spread
 from psco.methods.psco import rank_by_plan_
 from psco.momentum import MomentumQueue
+from psco.ranks import gather, own_rows
 
 
 @torch.no_grad()
@@ -111,11 +112,12 @@ class SwAV(Method):
         if self.training:
             for queue, z in zip(queues, (z_a, z_b), strict=True):
                 if queue is not None:
-                    queue.push(z.detach(), labels)
+                    queue.push(gather(z.detach()), None if labels is None else gather(labels))
         return {"total": total, "spread": spread(z_a)}
 
     def _codes(self, scores: Tensor, queue: MomentumQueue | None, centres: Tensor) -> Tensor:
-        N = len(scores)
+        own = own_rows(len(scores))
+        scores = gather(scores)  # (N, P), of the whole batch
         if queue is not None:
             scores = torch.cat([scores, queue.keys.to(scores.dtype) @ centres.T])  # (N + M, P)
-        return codes(scores, self.sinkhorn_epsilon, self.sinkhorn_iterations)[:N]
+        return codes(scores, self.sinkhorn_epsilon, self.sinkhorn_iterations)[own]

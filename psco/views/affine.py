@@ -12,7 +12,7 @@ from torch import Tensor
 from psco.errors import InputError
 from psco.views.fill import COLOURS, CONTINUATIONS, Fill, check_fill
 from psco.views.motion import BendMotion, LinearMotion, Motion, Mover
-from psco.views.part import check_bounds, check_range
+from psco.views.part import check_bounds, check_range, normal, uniform
 from psco.views.warp import Warp
 
 
@@ -104,7 +104,7 @@ class Affine(Mover):
         generator: torch.Generator,
     ) -> Motion:
         """Draw the six amounts of each image."""
-        draws = torch.rand(count, 6, generator=generator)  # (B, 6)
+        draws = uniform(count, 6, generator=generator)  # (B, 6)
         signed = 2 * draws - 1
         low, high = self.log_scale
         return LinearMotion(
@@ -157,5 +157,5 @@ class Elastic(Mover):
         generator: torch.Generator,
     ) -> Motion:
         """Draw the displacements of each image."""
-        field = torch.randn(count, 2, self.grid, self.grid, generator=generator)
+        field = normal(count, 2, self.grid, self.grid, generator=generator)
         return BendMotion(self.sigma * field)

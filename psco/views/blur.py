@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from psco.views.part import check_probability, check_span, toss
+from psco.views.part import check_probability, check_span, toss, uniform
 from psco.views.resample import separable
 
 REACH = 3  # standard deviations of the widest Gaussian after which it is cut off
@@ -67,7 +67,7 @@ class Blur:
         low, high = self.sigma
         # Which ones is settled on the host, so that no device has to be asked for their number.
         chosen = toss(len(images), self.probability, generator).nonzero()[:, 0]  # (b,)
-        sigma = low + (high - low) * torch.rand(len(images), generator=generator)  # (B,)
+        sigma = low + (high - low) * uniform(len(images), generator=generator)  # (B,)
         sigma, chosen = sigma[chosen].to(images.device), chosen.to(images.device)
         reach = math.ceil(REACH * high)
         rows = blur_weights(sigma, images.shape[2], reach)

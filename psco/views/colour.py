@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.views.part import check_probability, per_image, toss
+from psco.views.part import check_probability, per_image, toss, uniform
 
 LUMA = (0.299, 0.587, 0.114)
 
@@ -114,7 +114,7 @@ class Jitter:
         """Change the colours of (B, C, H, W) float32 images, C being 1 or 3."""
         applied = toss(len(images), self.probability, generator)
         factors = self.draw_factors(len(images), generator)  # (B, 4)
-        order = torch.rand(len(images), len(CHANGES), generator=generator).argsort(1)  # (B, 4)
+        order = uniform(len(images), len(CHANGES), generator=generator).argsort(1)  # (B, 4)
 
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         usable = 2 if images.shape[1] == 1 else len(CHANGES)
@@ -134,7 +134,7 @@ class Jitter:
         strengths = (self.brightness, self.contrast, self.saturation)
         low = torch.tensor([max(0.0, 1 - s) for s in strengths] + [-self.hue])
         high = torch.tensor([1 + s for s in strengths] + [self.hue])
-        return low + (high - low) * torch.rand(count, len(CHANGES), generator=generator)
+        return low + (high - low) * uniform(count, len(CHANGES), generator=generator)
 
 
 @dataclass(frozen=True)

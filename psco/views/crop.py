@@ -11,7 +11,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.motion import LinearMotion, Motion, Mover
-from psco.views.part import check_span
+from psco.views.part import check_span, uniform
 from psco.views.resample import RADIUS, Filter, resize_weights, separable
 
 ATTEMPTS = 10
@@ -50,7 +50,7 @@ def sample_boxes(
         (B, 4) int64: top, left, height, width.
     """
     # In float64 a uniform number times n, rounded down, is never n itself.
-    draws = torch.rand(count, 2 * ATTEMPTS + 2, generator=generator, dtype=torch.float64)
+    draws = uniform(count, 2 * ATTEMPTS + 2, generator=generator, dtype=torch.float64)
     where, draws = draws[:, :2], draws[:, 2:].view(count, 2, ATTEMPTS)
     area = height * width * (scale[0] + draws[:, 0] * (scale[1] - scale[0]))  # (B, 10)
     log_low, log_high = math.log(ratio[0]), math.log(ratio[1])

@@ -11,7 +11,14 @@ from torch import Tensor
 from psco.errors import InputError
 from psco.views.crop import sample_boxes
 from psco.views.fill import COLOURS, Colour, check_fill, fill_colour
-from psco.views.part import check_probability, check_span, per_image, toss
+from psco.views.part import (
+    check_probability,
+    check_span,
+    fresh_generator,
+    per_image,
+    toss,
+    uniform,
+)
 
 Paint = Colour | Literal["noise"]
 
@@ -80,6 +87,6 @@ class Erase:
         seed = int(torch.randint(2**32, (), generator=generator))
         hidden = box_masks(boxes.to(images.device), height, width) & per_image(chosen, images)
         if self.fill == "noise":
-            noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(seed))
+            noise = uniform(*images.shape, generator=fresh_generator(seed, generator))
             return torch.where(hidden, noise.to(images.device), images)
         return torch.where(hidden, fill_colour(images, self.fill), images)

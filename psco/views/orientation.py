@@ -10,7 +10,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.motion import LinearMotion, Motion, Mover
-from psco.views.part import check_probability, per_image, toss
+from psco.views.part import check_probability, integers, per_image, toss
 
 
 @dataclass(frozen=True)
@@ -112,5 +112,5 @@ class Turn(Mover):
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw the number of quarters, anticlockwise: (B,)."""
-        quarters = torch.randint(4, (count,), generator=generator)
+        quarters = integers(4, count, generator)
         return torch.where(toss(count, self.probability, generator), quarters, 0)

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
+from psco.views.part import ShareGenerator, fresh_generator
 from psco.views.view import View
 from psco.views.warp import shrink
 
 WORD = 2**32
 
 
-def step_generator(seed: int, step: int) -> torch.Generator:
+def step_generator(seed: int, step: int, share: tuple[int, int] | None = None) -> torch.Generator:
     """Give the random numbers of one step of training, which depend on seed and step only.
 
     A run that resumes at a step so continues as if it had never stopped.
@@ -28,6 +29,9 @@ def step_generator(seed: int, step: int) -> torch.Generator:
         Any integer; it chooses the order in which the streams of random numbers are used.
     step
         From 0; under one seed, no two of 2**32 steps share a stream.
+    share
+        First row and size of the whole batch, if only some of its rows are here: they get the
+        numbers that they have in the whole batch, see `ShareGenerator`.
 
     Returns
     -------
@@ -42,7 +46,7 @@ def step_generator(seed: int, step: int) -> torch.Generator:
     for place in range(0, 16, 4):
         mixed = (mixed ^ int.from_bytes(key[place : place + 4], "little")) * 0x9E3779B1 % WORD
         mixed ^= mixed >> 15
-    return torch.Generator().manual_seed(mixed)
+    return fresh_generator(mixed, None if share is None else ShareGenerator(*share))
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class CallableView:
     Python's ``random``, are not covered.
 
     Transforms of torchvision treat a whole batch alike; to give each image random numbers of its
-    own, call the transform for each and stack the results.
+    own, call the transform for each and stack the results. Where several processes share a batch,
+    the function sees the share of each, under a seed of its own.
 
     Parameters
     ----------
@@ -75,6 +80,8 @@ class CallableView:
             If the result is not a floating-point tensor (B, c, h, w).
         """
         seed = int(torch.randint(WORD, (), generator=generator))
+        if isinstance(generator, ShareGenerator):
+            seed = (seed + generator.first) % WORD
         cuda = [images.device] if images.is_cuda else []
         with torch.random.fork_rng(devices=cuda):
             torch.default_generator.manual_seed(seed)

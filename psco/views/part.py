@@ -18,7 +18,8 @@ class Part(Protocol):
     [0, 1], and so is what it gives back; a part that resizes gives (B, C, size, size) and takes
     uint8 images as well. All random numbers come from ``generator``, a generator on the CPU, and
     how many are drawn depends on B only, so that the parts after it see the same numbers whatever
-    the images are.
+    the images are. Numbers for each image are drawn by `uniform`, `normal` and `integers`, so that
+    they do not depend on how many processes share a batch.
 
     ``resizes`` says whether the part brings the images to the side ``size``; parts that do not
     resize ignore ``size``.
@@ -60,6 +61,64 @@ def check_span(part: str, name: str, span: tuple[float, float], most: float = ma
         raise InputError(f"{part}: {name} must be {allowed}, not {span!r}")
 
 
+class ShareGenerator(torch.Generator):
+    """Random numbers for some rows of a batch, the same that the whole batch would give them.
+
+    They are drawn for all images of the batch; `uniform`, `normal` and `integers` keep those of
+    the rows. A batch that several processes share so has the views that it has in one.
+
+    Parameters
+    ----------
+    first
+        The first of the rows.
+    total
+        Images in the whole batch.
+    """
+
+    def __new__(cls, first: int, total: int) -> ShareGenerator:  # noqa: ARG004, D102
+        return super().__new__(cls)
+
+    def __init__(self, first: int, total: int) -> None:
+        self.first, self.total = first, total
+
+
+def fresh_generator(seed: int, like: torch.Generator | None = None) -> torch.Generator:
+    """Make a generator on the CPU; for the rows of ``like`` if that one is for a share."""
+    made = torch.Generator()
+    if isinstance(like, ShareGenerator):
+        made = ShareGenerator(like.first, like.total)
+    return made.manual_seed(seed)
+
+
+def uniform(
+    count: int, *shape: int, generator: torch.Generator, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Draw numbers from [0, 1) for each image: (count, *shape), on the CPU."""
+    drawn = torch.rand(_drawn_for(count, generator), *shape, generator=generator, dtype=dtype)
+    return _kept(drawn, count, generator)
+
+
+def normal(count: int, *shape: int, generator: torch.Generator) -> Tensor:
+    """Draw standard normal numbers for each image: (count, *shape), on the CPU."""
+    drawn = torch.randn(_drawn_for(count, generator), *shape, generator=generator)
+    return _kept(drawn, count, generator)
+
+
+def integers(below: int, count: int, generator: torch.Generator) -> Tensor:
+    """Draw one of 0, ..., below − 1 for each image: (count,) int64, on the CPU."""
+    drawn = torch.randint(below, (_drawn_for(count, generator),), generator=generator)
+    return _kept(drawn, count, generator)
+
+
+def _drawn_for(count: int, generator: torch.Generator) -> int:
+    return generator.total if isinstance(generator, ShareGenerator) else count
+
+
+def _kept(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    first = generator.first if isinstance(generator, ShareGenerator) else 0
+    return drawn[first : first + count]
+
+
 def toss(count: int, probability: float, generator: torch.Generator) -> Tensor:
     """Toss one coin per image.
 
@@ -68,7 +127,7 @@ def toss(count: int, probability: float, generator: torch.Generator) -> Tensor:
     Tensor
         (count,) bool, on the CPU; each True with the given probability.
     """
-    return torch.rand(count, generator=generator) < probability
+    return uniform(count, generator=generator) < probability
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:

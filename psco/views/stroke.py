@@ -11,7 +11,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.fill import border_colour
-from psco.views.part import check_bounds, check_probability, per_image, toss
+from psco.views.part import check_bounds, check_probability, per_image, toss, uniform
 
 Ink = Literal["auto", "dark", "light"]
 
@@ -106,7 +106,7 @@ class Stroke:
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Change the lines of (B, C, H, W) float32 images."""
         low, high = self.amount
-        amount = low + (high - low) * torch.rand(len(images), generator=generator)  # (B,)
+        amount = low + (high - low) * uniform(len(images), generator=generator)  # (B,)
         amount *= toss(len(images), self.probability, generator)
         amount = amount.to(images.device)
         if self.ink == "light":
