@@ -43,8 +43,9 @@ RUNS = {
     "single": ["method={name: psco, shots: 2, queue_size: 96}", TRAIN % (50, 0.005, "32-true", "")],
     "variant": [
         "method={name: psco, shots: 3, queue_size: 90, batch_negatives: true, "
-        "sinkhorn_epsilon: 0.01, ema_buffers: own}",
-        TRAIN % (3, 0.05, "64-true", ", accumulate: 2, purity: true"),
+        "sinkhorn_epsilon: 0.01, ema_buffers: own, momentum_end: 1.0, filled_queue: true, "
+        "own_view: true, reciprocal: 4, spare_shots: true}",
+        TRAIN % (3, 0.05, "64-true", ", accumulate: 2, purity: true, average_last: 0.7"),
         EVERY_PART,
     ],
     "psco-byol": ["method={name: psco-byol, shots: 2, queue_size: 96}", FEW],

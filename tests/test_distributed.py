@@ -17,9 +17,10 @@ import pytest
 import torch
 from PIL import Image
 from ranks_worker import RUNS, SMALL, blobs, train_all
+from safetensors.torch import load_file
 
 import psco as library
-from psco.checkpoint import load_resume
+from psco.checkpoint import MODEL, load_resume
 from psco.errors import InputError
 from psco.feed import Feed
 from psco.launch import Place, find_place
@@ -84,6 +85,8 @@ def test_ranks_that_share_a_batch_train_as_one_process_does(ranks, names, tmp_pa
         for mine, theirs in zip(alone[name].metrics, rows, strict=True):
             for column in mine.keys() - {"seconds", "images_per_s"}:
                 assert theirs[column] == pytest.approx(mine[column], rel=1e-4), (name, column)
+        one, many = (load_file(tmp_path / side / name / MODEL) for side in ("one", "many"))
+        torch.testing.assert_close(many, one, rtol=1e-4, atol=1e-4)
         expected = torch.load(tmp_path / "one" / f"{name}-0.pt", weights_only=True)
         states = [
             torch.load(tmp_path / "many" / f"{name}-{rank}.pt", weights_only=True)
