@@ -6,6 +6,7 @@ them prepares the data for all, and no longer than the ``rank_timeout`` of the r
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import logging
 import os
@@ -149,7 +150,13 @@ def launch(place: Place, strategy: str, precision: Any) -> Fabric:
             f"{_first_line(error)}; on Slurm, start psco by srun"
         ) from None
     _set_pg_timeout(_PREPARING)
+    atexit.register(_leave)  # or threads that still listen to other ranks abort the exit
     return fabric
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager

@@ -151,10 +151,12 @@ class _SyncNorm(torch.autograd.Function):
         axes = [0, *range(2, x.ndim)]
         wide = x if x.dtype == torch.float64 else x.float()
         own_var, own_mean = torch.var_mean(wide, axes, correction=0)  # (C,)
-        means, variances = gather(torch.stack([own_mean, own_var])[None]).unbind(1)  # (W, C)
-        # Shares of equal size: the variance is that within the ranks plus that between them.
-        mean = means.mean(0)
-        var = variances.mean(0) + means.var(0, correction=0)
+        # Shares of equal size: the variance is that within the ranks plus that between them, a
+        # difference of sums and so in double precision.
+        own = torch.stack([own_mean, own_mean.double().square(), own_var])  # (3, C)
+        centre, square, within = all_sum(own) / world_size()
+        mean = centre.to(wide.dtype)
+        var = (within + (square - centre.square()).clamp_(min=0)).to(wide.dtype)
         ctx.save_for_backward(x, weight, mean, (var + eps).rsqrt())
         ctx.mark_non_differentiable(mean, var)
         y = F.batch_norm(wide, mean, var, weight, bias, training=False, eps=eps)

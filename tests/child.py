@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,6 +38,33 @@ At = Mapping[int, Callable[[], None]]
 def begin(out: Path, overrides: list[str], at: At | None = None, **options: Any) -> BaseProcess:
     """Start `train` in a child; ``options`` are those of `psco.pretrain`."""
     return _start(_train, (out, overrides, at or {}, options), said_file(out))
+
+
+def begin_ranks(out: Path, overrides: list[str], ranks: int, **options: Any) -> list[BaseProcess]:
+    """Start `train` in so many children that share the run as torchrun's do; 1 is just a child."""
+    if ranks == 1:
+        return [begin(out, overrides, **options)]
+    port = free_port()
+    started = []
+    for rank in range(ranks):
+        args = (torchrun_variables(rank, ranks, port), out, overrides, options)
+        started.append(_start(_train_rank, args, said_file(out).with_suffix(f".{rank}")))
+    return started
+
+
+def torchrun_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
+    """Give the variables by which torchrun tells a process who it is."""
+    own = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
+    all_of_them = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "TORCHELASTIC_RUN_ID": "test"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {name: str(value) for name, value in {**own, **all_of_them, **meeting}.items()}
+
+
+def free_port() -> str:
+    """Find a port at which the ranks of a run can meet."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 def command(out: Path, *words: object, environment: Mapping[str, str] | None = None) -> BaseProcess:
@@ -86,6 +114,13 @@ def _train(out: Path, overrides: list[str], at: At, options: dict[str, Any]) -> 
         train(out, overrides, loggers=[act], **options)
     except PscoError as error:
         sys.exit(f"error: {error}")
+
+
+def _train_rank(
+    environment: Mapping[str, str], out: Path, overrides: list[str], options: dict[str, Any]
+) -> None:
+    os.environ.update(environment)
+    _train(out, overrides, {}, options)
 
 
 def train(out: Path, overrides: list[str], **options: Any) -> Run:

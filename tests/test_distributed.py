@@ -6,21 +6,24 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from child import free_port, torchrun_variables
 from PIL import Image
 from ranks_worker import RUNS, SMALL, blobs, train_all
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import psco as library
 from psco.checkpoint import MODEL, load_resume
+from psco.cli import app
 from psco.errors import InputError
 from psco.feed import Feed
 from psco.launch import Place, find_place
@@ -31,19 +34,6 @@ from psco.views import VIEW_PARTS, View, step_generator
 WORKER = Path(__file__).parent / "ranks_worker.py"
 SECONDS = 600  # on a busy machine processes take their time to start
 PROGRAM = [sys.executable, "-m", "psco"]
-
-
-def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
-def torchrun_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
-    own = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
-    all_of_them = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "TORCHELASTIC_RUN_ID": "test"}
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return {name: str(value) for name, value in {**own, **all_of_them, **meeting}.items()}
 
 
 def slurm_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
@@ -111,10 +101,16 @@ def folder(tmp_path) -> Path:
     return pictures
 
 
+STEPS = 150
+LONGER = [
+    *SMALL,
+    "method={name: psco, shots: 2, queue_size: 50}",
+    f"train={{steps: {STEPS}, batch_size: 16, learning_rate: 0.05, log_steps: 10}}",
+]
+
+
 def command(folder: Path, out: Path, *words: object) -> list[str]:
-    method = "method={name: psco, shots: 2, queue_size: 50}"
-    length = "train={steps: 300, batch_size: 16, learning_rate: 0.05, log_steps: 10}"
-    settings = [part for setting in (*SMALL, method, length) for part in ("--set", setting)]
+    settings = [part for setting in LONGER for part in ("--set", setting)]
     start = [*PROGRAM, "pretrain", folder, "--out", out, "--recipe", "glyphs", *settings]
     return list(map(str, [*start, "--rank-timeout", SECONDS, *words]))
 
@@ -155,54 +151,54 @@ def test_a_killed_rank_ends_the_run_with_its_reason_and_any_launcher_takes_it_up
 
     # The rest of it: with Slurm's variables on two ranks, and by one process alone.
     saved = load_resume(run)["step"]
-    assert 20 <= saved < 300
+    assert 20 <= saved < STEPS
     shutil.copytree(run, tmp_path / "alone")
     said = run_ranks(command(folder, run, "--resume"), 2, slurm_variables)
-    assert "300 steps" in said[0]
+    assert f"{STEPS} steps" in said[0]
     assert said[1] == ""
-    subprocess.run(command(folder, tmp_path / "alone", "--resume"), check=True, timeout=SECONDS)
+    options = {"recipe": "glyphs", "overrides": LONGER, "resume": True, "progress": False}
+    assert library.pretrain(folder, out=tmp_path / "alone", **options).finished
 
     # The undisturbed run, by torchrun.
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun = [*launcher, "--nproc-per-node", "2", "-m", *command(folder, tmp_path / "whole")[2:]]
     subprocess.run(torchrun, check=True, timeout=SECONDS, capture_output=True)
     whole, resumed, alone = (load_resume(tmp_path / name) for name in ("whole", "killed", "alone"))
-    assert whole["step"] == resumed["step"] == alone["step"] == 300
+    assert whole["step"] == resumed["step"] == alone["step"] == STEPS
     for key, value in whole["method"].items():
         assert torch.equal(value, resumed["method"][key]), key
         assert value.shape == alone["method"][key].shape
     steps = [row["step"] for row in read_metrics(run / "metrics.csv")]
-    assert steps == list(range(10, 301, 10))
+    assert steps == list(range(10, STEPS + 1, 10))
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
-        (("--devices", 3), "a batch of 16 images cannot be split over 3 ranks evenly"),
-        (("--devices", 0), "devices must be at least 1, not 0"),
-        (("--devices", 2, "--strategy", "fsdp"), "strategy must be auto or ddp, not 'fsdp'"),
-        (("--devices", 2, "--set", "method={name: maml}"), "method 'maml' runs on one device"),
-        (("--aux", "bol"), "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'"),
+        ({"devices": 3}, r"a batch of 16 images cannot be split over 3 ranks evenly"),
+        ({"devices": 0}, r"devices must be at least 1, not 0"),
+        ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, not 'fsdp'"),
+        ({"devices": 2, "method": "maml"}, r"method 'maml' runs on one device, and 2 ranks were"),
     ],
 )
-def test_what_cannot_be_run_on_several_devices_is_one_line_and_writes_nothing(
-    words, message, folder, tmp_path
+def test_what_cannot_be_run_on_several_devices_is_said_before_any_is_started(
+    options, message, tmp_path
 ):
-    done = subprocess.run(
-        command(folder, tmp_path / "run", *words), capture_output=True, text=True, timeout=SECONDS
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    settings = [*SMALL, "train={steps: 3, batch_size: 16}"]
+    with pytest.raises(InputError, match=message):
+        library.pretrain(
+            blobs(), out=tmp_path / "run", recipe="glyphs", overrides=settings, **options
+        )
     assert not (tmp_path / "run").exists()
 
 
-def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings(psco):
-    settings = ("--set", "method={name: psco, auxiliary: none}")
-    done = psco(
-        "pretrain", "x", "--recipe", "imagenet", *settings, "--aux", "byol", "--print-config"
-    )
-    assert "auxiliary: byol" in done.stdout
+def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings():
+    words = ["pretrain", "x", "--recipe", "imagenet", "--set", "method={name: psco, shots: 3}"]
+    shown = CliRunner().invoke(app, [*words, "--aux", "byol", "--print-config"])
+    assert "auxiliary: byol" in shown.output
+    wrong = CliRunner().invoke(app, [*words, "--aux", "bol", "--print-config"])
+    assert wrong.exit_code == 2
+    assert "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'" in wrong.output
 
 
 def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
@@ -274,13 +270,14 @@ def test_variants_of_batchnorm_are_refused_rather_than_synchronised_wrongly():
 def test_number_formats_are_those_asked_for_on_one_device(tmp_path, tiny, pictures):
     losses = {}
     for precision in ("32-true", "64-true", "bf16-mixed"):
-        run = library.pretrain(
-            pictures,
-            out=tmp_path / precision,
-            recipe="glyphs",
-            overrides=[*tiny, "train.steps=2", f"train.precision={precision}"],
-            progress=False,
-        )
+        with mock.patch("psco.training.calibrate_finished"):
+            run = library.pretrain(
+                pictures,
+                out=tmp_path / precision,
+                recipe="glyphs",
+                overrides=[*tiny, "train.steps=2", f"train.precision={precision}"],
+                progress=False,
+            )
         losses[precision] = run.metrics[-1]["total"]
     assert losses["64-true"] == pytest.approx(losses["32-true"], rel=1e-5)
     assert losses["bf16-mixed"] == pytest.approx(losses["32-true"], rel=0.05)

@@ -18,6 +18,7 @@ import torch
 from child import (
     PICTURES,
     begin,
+    begin_ranks,
     command,
     copy_at_every_call,
     die_beyond,
@@ -34,8 +35,6 @@ import psco
 from psco.checkpoint import load_resume, read_environment
 from psco.metrics import read_metrics
 
-# How `pretrain` is told to use so many ranks.
-WORLDS: dict[int, dict[str, Any]] = {1: {}}
 FILES = {"config.yaml", "model.safetensors", "resume.pt", "metrics.csv", "env.json"}
 
 
@@ -88,24 +87,31 @@ def wait_for_checkpoints(out: Path, number: int, process) -> float:
     return took
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_a_run_killed_at_20_random_moments_ends_with_the_same_bits(world, tmp_path, tiny):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_killed_at_20_random_moments_ends_with_the_same_bits(ranks, tmp_path, tiny):
     longer = [*tiny, "train.steps=100", "train.log_steps=1"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(whole, longer, **WORLDS[world])
+    finish(begin_ranks(whole, longer, ranks))
     random = np.random.default_rng()
     for _ in range(20):
-        process = begin(killed, longer, checkpoint_steps=1, **WORLDS[world])
+        processes = begin_ranks(killed, longer, ranks, checkpoint_steps=1)
         moment = random.uniform(0, 3)  # in steps; before the first one it is still setting up
-        took = wait_for_checkpoints(killed, int(moment), process)
+        took = wait_for_checkpoints(killed, int(moment), processes[0])
         time.sleep(moment % 1 * took)
-        kill(process)
-        assert process.exitcode == -signal.SIGKILL, said(killed)
-        assert said(killed) == ""
-    assert train(killed, longer, **WORLDS[world]).steps == 100
+        for process in processes:
+            kill(process)
+        assert processes[0].exitcode == -signal.SIGKILL
+    finish(begin_ranks(killed, longer, ranks))
+    assert state(killed)["step"] == 100
     assert equal(state(killed), state(whole))
     assert names(killed) == names(whole)
     assert [row["step"] for row in read_metrics(killed / "metrics.csv")] == list(range(1, 101))
+
+
+def finish(processes) -> None:
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])

@@ -174,7 +174,8 @@ def test_the_rivals_have_no_predictor_and_psco_and_byol_have_one(name):
 def test_the_published_temperatures_queue_and_momentum_are_the_defaults():
     options = {name: METHODS.options(name, {}) for name in METHODS}
     assert options["simclr"]["temperature"] == 0.5
-    assert options["moco"] == {"queue_size": 16384, "momentum": 0.99, "temperature": 0.2}
+    published = {"queue_size": 16384, "momentum": 0.99, "temperature": 0.2}
+    assert published.items() <= options["moco"].items()
     assert options["swav"]["temperature"] == 0.1
     assert options["byol"]["symmetric"]
 
