@@ -7,6 +7,7 @@ them prepares the data for all, and no longer than the ``rank_timeout`` of the r
 from __future__ import annotations
 
 import atexit
+import gc
 import inspect
 import logging
 import os
@@ -150,11 +151,14 @@ def launch(place: Place, strategy: str, precision: Any) -> Fabric:
             f"{_first_line(error)}; on Slurm, start psco by srun"
         ) from None
     _set_pg_timeout(_PREPARING)
-    atexit.register(_leave)  # or threads that still listen to other ranks abort the exit
+    atexit.register(_leave)
     return fabric
 
 
 def _leave() -> None:
+    # Threads of the group that live on while the interpreter ends may abort it. They end with the
+    # group, if no network in a circle of references holds on to it.
+    gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
 
