@@ -279,7 +279,8 @@ def test_a_damaged_image_is_replaced_by_the_next_good_one_of_its_class(tmp_path,
         assert number_of(images.images[:]) == [0, 1, 2, 3, 8, 5, 8, 7, 8, 9, 10, 1]
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 3
-    assert "x.tar: 4.png at offset" in warnings[0]
+    # Threads decode them, so any of the three may come first.
+    assert sum("x.tar: 4.png at offset" in warning for warning in warnings) == 1
     with pytest.raises(InputError, match=r"2 of 12 images in 'x' \(16.67%\).* allowed are 10"):
         load_shards(path, 8, 3, max_bad=0.1, progress=False).images[:]
     with pytest.raises(InputError, match=r"cannot decode the image '.*x.tar: 4.png at offset"):
