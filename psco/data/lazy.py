@@ -123,7 +123,8 @@ class LazyImages:
         name = self.files.file_name(number)
         if not self._max_bad:
             raise DecodeError(name, why)
-        self._bad[number] = why
+        if self._bad.setdefault(number, why) is not why:
+            return  # another thread has met it at the same time, and told
         if len(self._bad) > self._max_bad * len(self):
             first = self.files.file_name(next(iter(self._bad))), next(iter(self._bad.values()))
             raise too_many(len(self._bad), len(self), first, self._max_bad, self.files.name)
