@@ -20,7 +20,8 @@ from torch import nn
 import psco
 import psco.training
 from psco.loop import Loop
-from psco.methods.psco import rank_by_plan_, sinkhorn
+from psco.methods.assignment import rank_by_plan_
+from psco.methods.psco import sinkhorn
 from psco.ranks import SyncBatchNorm, all_sum, gather, own_rows, rank, synchronise, world_size
 
 SMALL = [

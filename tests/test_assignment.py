@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import psco
-from psco.methods.psco import rank_by_plan_
+from psco.methods.assignment import largest_columns, rank_by_plan_
 
 matrices = st.tuples(st.integers(1, 6), st.integers(1, 9)).flatmap(
     lambda shape: arrays(
@@ -139,3 +139,18 @@ def test_ranking_by_the_plan_is_the_plan_but_for_a_factor_of_each_row(matrix, ep
 def test_one_shot_is_the_largest_entry_as_with_more_shots():
     plan = torch.rand(20, 50, generator=torch.Generator().manual_seed(0))
     assert torch.equal(psco.select_shots(plan, 1), psco.select_shots(plan, 3)[:, :1])
+
+
+@given(
+    st.integers(1, 5), st.sampled_from([1, 2, 7, 32, 33, 64]), st.sampled_from([64, 100, 640, 4096])
+)
+def test_the_largest_columns_are_those_of_a_full_sort(rows, k, columns):
+    order = torch.Generator().manual_seed(rows * columns + k)
+    scores = torch.stack([torch.randperm(columns, generator=order) for _ in range(rows)]).float()
+    assert torch.equal(largest_columns(scores, k), scores.argsort(dim=1, descending=True)[:, :k])
+
+
+def test_of_equal_scores_the_first_is_the_largest_one():
+    scores = torch.zeros(2, 640)
+    scores[1, [130, 140, 500]] = 1.0
+    assert largest_columns(scores, 1).tolist() == [[0], [130]]

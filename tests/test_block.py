@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from psco.networks.block import can_fuse, conv_block, patch_moments
+from psco.networks.block import can_fuse, conv_block
 from psco.networks.convnet import ConvNet
+from psco.networks.first_block import patch_moments, patches
 
 
 def layers(channels=3, width=5, ceil=False, dtype=torch.float64):
@@ -59,6 +60,16 @@ def test_output_gradients_and_statistics_are_those_of_the_layers(size, ceil, fir
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("size", [(8, 8), (7, 8)], ids=str)
+def test_images_may_be_taken_a_few_at_a_time(monkeypatch, size, gradients):
+    block, x = layers(), images(7, 3, *size)
+    with torch.set_grad_enabled(gradients):
+        whole = fused(copy.deepcopy(block), x)
+        monkeypatch.setattr("psco.networks.first_block._MAP_AT_ONCE", 700)  # two or three images
+        torch.testing.assert_close(fused(block, x), whole)
+
+
 def test_equal_numbers_in_a_window_pass_the_gradient_to_one_of_them():
     block, x = layers(), torch.ones(3, 3, 8, 8, dtype=torch.float64)
     ours, theirs = (both_ways(x, block, f) for f in (fused, lambda block, x: block(x)))
@@ -82,7 +93,7 @@ def test_single_precision_holds_for_images_far_from_zero_mean():
     torch.testing.assert_close(fused(single, x.float()).double(), out, rtol=1e-4, atol=1e-4)
 
 
-def test_moments_of_patches_are_sums_over_all_of_them(monkeypatch):
+def test_moments_of_patches_are_sums_over_all_of_them():
     x = images(3, 2, 5, 4)
     padded = torch.zeros(3, 2, 7, 6, dtype=x.dtype)
     padded[:, :, 1:-1, 1:-1] = x
@@ -92,8 +103,7 @@ def test_moments_of_patches_are_sums_over_all_of_them(monkeypatch):
             for j in range(4):
                 p = padded[n, :, i : i + 3, j : j + 3].flatten()
                 total, products = total + p, products + p[:, None] * p
-    monkeypatch.setattr("psco.networks.block._NUMBERS_AT_ONCE", 500)  # two images at a time
-    for ours, theirs in zip(patch_moments(x), (total, products), strict=True):
+    for ours, theirs in zip(patch_moments(patches(x)), (total, products), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

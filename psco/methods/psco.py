@@ -15,7 +15,6 @@ remembered keys are those of all (`gather`), and so are the sums over the column
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -23,10 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.methods.assignment import fits, largest_columns, log_sinkhorn, rank_by_plan_, scaling
 from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
 from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
-from psco.ranks import all_max, all_sum, alone, gather, own_rows
+from psco.ranks import gather, own_rows
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
 
@@ -100,61 +100,11 @@ def sinkhorn(similarity: Tensor, epsilon: float = 0.05, iterations: int = 3) -> 
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     sim = similarity if similarity.dtype == torch.float64 else similarity.float()
     top = sim.max()
-    if not _fits(float(top.double() - sim.min().double()) / epsilon, sim.dtype):
-        return _log_sinkhorn(sim, epsilon, iterations)
+    if not fits(float(top.double() - sim.min().double()) / epsilon, sim.dtype):
+        return log_sinkhorn(sim, epsilon, iterations)
     kernel = (sim - top).div_(epsilon).exp_()  # (N, M)
-    u, v = _scaling(kernel, iterations)
+    u, v = scaling(kernel, iterations)
     return kernel.mul_(u[:, None]).mul_(v)
-
-
-@torch.no_grad()
-def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int, shared: bool = False) -> Tensor:
-    """Overwrite cosines (N, M) by the plan of `sinkhorn`, up to a factor for each row.
-
-    Which entries of a row are the largest, and in which proportion, is all that the selection of
-    shots asks for, and the factors u do not change that. With cosines nothing has to be measured
-    first, so this takes three passes over the matrix less. If the rows are ``shared``, each process
-    has some of those of the plan, and sums over columns are sums over all processes.
-    """
-    sim = cosines if cosines.dtype == torch.float64 else cosines.float()  # half is too coarse
-    if not _fits(2 / epsilon, sim.dtype):
-        return _log_sinkhorn(sim, epsilon, iterations, shared)
-    kernel = sim.div_(epsilon).exp_()  # (N, M)
-    _, v = _scaling(kernel, iterations, shared)
-    return kernel.mul_(v)
-
-
-def _scaling(kernel: Tensor, iterations: int, shared: bool = False) -> tuple[Tensor, Tensor]:
-    N, M = kernel.shape
-    total = all_sum if shared else alone
-    u, v = kernel.new_ones(N), kernel.new_ones(M)
-    for _ in range(iterations):
-        v = 1 / (M * total(kernel.T @ u))
-        u = 1 / (N * (kernel @ v))
-    return u, v  # (N,), (M,)
-
-
-def _fits(span: float, dtype: torch.dtype) -> bool:
-    # The kernel spans exp(span), and its product with u or v may span that once more.
-    return span <= -0.47 * math.log(torch.finfo(dtype).tiny)
-
-
-def _log_sinkhorn(
-    similarity: Tensor, epsilon: float, iterations: int, shared: bool = False
-) -> Tensor:
-    # The same rounds on log u and log v, in double precision: slower, and safe for any numbers.
-    N, M = similarity.shape
-    everyone, most = (gather, all_max) if shared else (alone, alone)
-    sim = similarity.double().clamp(-1e300, 1e300)
-    log_kernel = (sim - most(sim.max())) / epsilon  # (N, M)
-    log_u = torch.zeros_like(log_kernel[:, :1])  # (N, 1)
-    log_v = torch.zeros_like(log_kernel[:1])  # (1, M)
-    for _ in range(iterations):
-        column = (log_kernel + log_u).logsumexp(dim=0, keepdim=True)
-        log_v = -everyone(column).logsumexp(dim=0, keepdim=True) - math.log(M)
-        log_u = -(log_kernel + log_v).logsumexp(dim=1, keepdim=True) - math.log(N)
-    # The last row step is a softmax, which sums to one whatever has been rounded away before.
-    return ((log_kernel + log_v).softmax(dim=1) / N).to(similarity.dtype)
 
 
 @torch.no_grad()
@@ -186,7 +136,7 @@ def select_shots(
     if sample:  # the k largest of log p + Gumbel noise are k draws without replacement
         noise = torch.empty_like(plan).exponential_(generator=generator)
         scores = plan.log() - noise.log()
-    return scores.max(dim=1, keepdim=True).indices if k == 1 else scores.topk(k, dim=1).indices
+    return largest_columns(scores, k)
 
 
 def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:

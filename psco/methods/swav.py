@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from psco.methods.assignment import rank_by_plan_
 from psco.methods.method import Method, output_dim, require, spread
-from psco.methods.psco import rank_by_plan_
 from psco.momentum import MomentumQueue
 from psco.ranks import gather, own_rows
 

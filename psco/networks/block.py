@@ -1,16 +1,16 @@
 """A block of convolution, BatchNorm, ReLU and max pooling that seldom touches its large map.
 
 The map between convolution and pooling is four times larger than what comes before or after it, and
-on a CPU moving it costs more than computing it. Three facts avoid most of that, all exact:
+on a CPU moving it costs more than computing it. Two facts avoid most of that, both exact:
 
 - Normalisation with a positive scale and ReLU never change which of two numbers is larger, so
   pooling may come first: what is normalised is a quarter of the map. Where the scale of a channel
   is negative, pooling -y and normalising with the opposite scale is the same.
 - The gradient of the map is g at the places that won the pooling, plus a multiple of the map, plus
   a constant: the two last terms are what the statistics pass back.
-- In the first block the map is a linear function of 3 x 3 patches of the images, which take no
-  gradient. So the moments of the patches give the statistics of the map, and the gradient of the
-  filters; the map itself is not needed again.
+
+The first block of a network, whose map is the largest, does without it altogether:
+``psco.networks.first_block``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from psco.networks.first_block import FEW_CHANNELS, first_block
+
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
-_NUMBERS_AT_ONCE = 1 << 22  # of patches: 16 MiB
-_FEW_CHANNELS = 4  # up to which the moments of patches are cheaper than the map
 
 
 def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
@@ -67,14 +67,20 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
     Tensor
         (N, width, H/2, W/2), the halves rounded as ``pool`` says.
     """
-    # Channels of negative scale are turned over: they pool, and normalise, the negative of the map.
-    sign = torch.where(norm.weight.detach() < 0, -1.0, 1.0).to(x.dtype)  # (width,)
-    weight = conv.weight * sign[:, None, None, None]
     out: Tensor
-    out, mean, variance = _ConvBlock.apply(  # type: ignore[no-untyped-call]
-        x, weight, norm.weight * sign, norm.bias, norm.eps, bool(pool.ceil_mode)
-    )
-    _remember(norm, mean * sign, variance, x[:, 0].numel())
+    if x.shape[1] <= FEW_CHANNELS and not x.requires_grad:
+        out, mean, variance = first_block(
+            x, conv.weight, norm.weight, norm.bias, norm.eps, bool(pool.ceil_mode)
+        )
+    else:
+        # Channels of negative scale are turned over: they pool and normalise the negative map.
+        sign = torch.where(norm.weight.detach() < 0, -1.0, 1.0).to(x.dtype)  # (width,)
+        weight = conv.weight * sign[:, None, None, None]
+        out, mean, variance = _ConvBlock.apply(  # type: ignore[no-untyped-call]
+            x, weight, norm.weight * sign, norm.bias, norm.eps, bool(pool.ceil_mode)
+        )
+        mean = mean * sign
+    _remember(norm, mean, variance, x[:, 0].numel())
     return out
 
 
@@ -96,14 +102,8 @@ class _ConvBlock(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float, ceil: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.first = not ctx.needs_input_grad[0] and x.shape[1] <= _FEW_CHANNELS
         y = F.conv2d(x, weight, padding=1)  # (N, C, H, W)
-        if ctx.first:
-            moments = patch_moments(x)  # (9c,), (9c, 9c)
-            mean, variance = _statistics(weight, *moments, y[:, 0].numel())
-        else:
-            moments = (x.new_empty(0), x.new_empty(0))
-            mean, variance = torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0)
+        mean, variance = torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0)
         rate = (variance + eps).rsqrt()  # (C,)
         factor = scale * rate
         if any(ctx.needs_input_grad):
@@ -112,76 +112,28 @@ class _ConvBlock(torch.autograd.Function):
             pooled, winners = F.max_pool2d(y, 2, ceil_mode=ceil), None
         out = torch.addcmul(_wide(shift - mean * factor), pooled, _wide(factor)).relu_()
         if winners is not None:
-            ctx.ceil, ctx.shape = ceil, y.shape
-            large = y.new_empty(0) if ctx.first else y
-            ctx.save_for_backward(
-                x, weight, scale, mean, rate, pooled, out, winners, large, *moments
-            )
+            ctx.ceil = ceil
+            ctx.save_for_backward(x, weight, scale, mean, rate, pooled, out, winners, y)
         ctx.mark_non_differentiable(mean, variance)
         return out, mean, variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, scale, mean, rate, pooled, out, winners, y, total, products = ctx.saved_tensors
+        x, weight, scale, mean, rate, pooled, out, winners, y = ctx.saved_tensors
         g = torch.ops.aten.threshold_backward(gradient, out, 0)  # (N, C, H/2, W/2)
         d_shift = g.sum(dim=(0, 2, 3))  # (C,)
         d_scale = rate * ((g * pooled).sum(dim=(0, 2, 3)) - mean * d_shift)  # (C,)
         # dL/dy = factor · (g where y has won − d_shift / n − d_scale / n · (y − mean) · rate)
-        n = ctx.shape[0] * ctx.shape[2] * ctx.shape[3]
+        n = y[:, 0].numel()
         factor = scale * rate
         slope = -factor * d_scale * rate / n  # of y
         offset = -factor * d_shift / n - slope * mean
         g = g.mul_(_wide(factor))
-        if ctx.first:
-            # Of the map, only the shape is asked for.
-            y = torch.empty(ctx.shape, dtype=x.dtype, memory_format=torch.channels_last)
-            sparse = _unpool(g, y, ctx.ceil, winners)
-            d_weight = _filters_back(sparse, x, weight, False)[1]
-            of_map = weight.flatten(1).double() @ products  # Σ y p, (C, 9c)
-            dense = slope[:, None] * of_map + offset[:, None] * total
-            d_weight = d_weight + dense.view_as(weight).to(weight.dtype)
-            return None, d_weight, d_scale, d_shift, None, None
         d_y = _unpool(g, y, ctx.ceil, winners)
         d_y.addcmul_(y, _wide(slope)).add_(_wide(offset))
         d_x, d_weight = _filters_back(d_y, x, weight, ctx.needs_input_grad[0])
         return d_x, d_weight, d_scale, d_shift, None, None
-
-
-def patch_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Add up the 3 x 3 patches of zero-padded images, and their products.
-
-    Parameters
-    ----------
-    x
-        (N, C, H, W).
-
-    Returns
-    -------
-    tuple
-        Σ p, (9C,), and Σ p pᵀ, (9C, 9C), over all N·H·W patches p, in the order of filters. Images
-        are added up in double precision, since statistics are differences of such sums.
-    """
-    C, H, W = x.shape[1:]
-    total = torch.zeros(9 * C, dtype=torch.float64)
-    products = torch.zeros(9 * C, 9 * C, dtype=torch.float64)
-    for part in torch.split(x, max(1, _NUMBERS_AT_ONCE // (9 * C * H * W))):
-        padded = F.pad(part.contiguous(), (1, 1, 1, 1))
-        shifted = [padded[:, :, i : i + H, j : j + W] for i in range(3) for j in range(3)]
-        rows = torch.stack(shifted, dim=2).flatten(1, 2).flatten(2)  # (n, 9C, H W)
-        total += rows.sum(dim=2).sum(dim=0, dtype=torch.float64)
-        products += torch.bmm(rows, rows.mT).sum(dim=0, dtype=torch.float64)
-    return total, products
-
-
-def _statistics(
-    weight: Tensor, total: Tensor, products: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """Give mean and variance of w·p for filters (C, c, 3, 3) and the moments of the patches p."""
-    rows, centre = weight.flatten(1).double(), total / count  # (C, 9c), (9c,)
-    covariance = products / count - centre[:, None] * centre  # (9c, 9c)
-    variance = ((rows @ covariance) * rows).sum(dim=1).clamp_(min=0)
-    return (rows @ centre).to(weight.dtype), variance.to(weight.dtype)
 
 
 def _unpool(g: Tensor, y: Tensor, ceil: bool, winners: Tensor) -> Tensor:

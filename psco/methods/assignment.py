@@ -1,0 +1,101 @@
+"""The numerics of assigning queue items to pseudo-labels: Sinkhorn's rounds, largest entries.
+
+What is computed is said in ``psco.methods.psco``; here is how it takes few passes over the (N, M)
+matrix, and how it stays finite for any similarities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from psco.ranks import all_max, all_sum, alone, gather
+
+_BLOCK = 64  # columns
+_MOST_BLOCKS = 32  # of a row that are looked at in full; beyond it nothing is gained
+
+
+@torch.no_grad()
+def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int, shared: bool = False) -> Tensor:
+    """Overwrite cosines (N, M) by the plan of `sinkhorn`, up to a factor for each row.
+
+    Which entries of a row are the largest, and in which proportion, is all that the selection of
+    shots asks for, and the factors u do not change that. With cosines nothing has to be measured
+    first, so this takes three passes over the matrix less. If the rows are ``shared``, each process
+    has some of those of the plan, and sums over columns are sums over all processes.
+    """
+    sim = cosines if cosines.dtype == torch.float64 else cosines.float()  # half is too coarse
+    if not fits(2 / epsilon, sim.dtype):
+        return log_sinkhorn(sim, epsilon, iterations, shared)
+    kernel = sim.div_(epsilon).exp_()  # (N, M)
+    _, v = scaling(kernel, iterations, shared)
+    return kernel.mul_(v)
+
+
+def scaling(kernel: Tensor, iterations: int, shared: bool = False) -> tuple[Tensor, Tensor]:
+    """Fit u (N,) and v (M,) so that diag(u) kernel diag(v) approaches its marginals."""
+    N, M = kernel.shape
+    total = all_sum if shared else alone
+    u, v = kernel.new_ones(N), kernel.new_ones(M)
+    for _ in range(iterations):
+        v = 1 / (M * total(kernel.T @ u))
+        u = 1 / (N * (kernel @ v))
+    return u, v
+
+
+def fits(span: float, dtype: torch.dtype) -> bool:
+    """Say whether `scaling` stays finite for similarities / ε that differ by ``span`` at most."""
+    # The kernel spans exp(span), and its product with u or v may span that once more.
+    return span <= -0.47 * math.log(torch.finfo(dtype).tiny)
+
+
+def log_sinkhorn(
+    similarity: Tensor, epsilon: float, iterations: int, shared: bool = False
+) -> Tensor:
+    """Run the rounds of `scaling` on logarithms in double precision: slow, and always safe."""
+    N, M = similarity.shape
+    everyone, most = (gather, all_max) if shared else (alone, alone)
+    sim = similarity.double().clamp(-1e300, 1e300)
+    log_kernel = (sim - most(sim.max())) / epsilon  # (N, M)
+    log_u = torch.zeros_like(log_kernel[:, :1])  # (N, 1)
+    log_v = torch.zeros_like(log_kernel[:1])  # (1, M)
+    for _ in range(iterations):
+        column = (log_kernel + log_u).logsumexp(dim=0, keepdim=True)
+        log_v = -everyone(column).logsumexp(dim=0, keepdim=True) - math.log(M)
+        log_u = -(log_kernel + log_v).logsumexp(dim=1, keepdim=True) - math.log(N)
+    # The last row step is a softmax, which sums to one whatever has been rounded away before.
+    return ((log_kernel + log_v).softmax(dim=1) / N).to(similarity.dtype)
+
+
+def largest_columns(scores: Tensor, k: int) -> Tensor:
+    """Give the columns of the k largest scores of every row, the largest first.
+
+    The k largest are in the k blocks of columns that have the largest maxima, and maxima without
+    their places are found several times faster than with them.
+
+    Parameters
+    ----------
+    scores
+        (N, M).
+    k
+        1 <= k <= M.
+
+    Returns
+    -------
+    Tensor
+        (N, k) int64. For k = 1, of equal scores the first.
+    """
+    if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
+        return _largest(scores, k)
+    blocks = scores.view(len(scores), -1, _BLOCK)  # (N, M / B, B)
+    chosen = _largest(blocks.amax(dim=2), k)  # (N, k)
+    candidates = blocks.gather(1, chosen[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)  # (N, kB)
+    places = _largest(candidates, k)
+    block, column = places // _BLOCK, places % _BLOCK
+    return chosen.gather(1, block) * _BLOCK + column
+
+
+def _largest(scores: Tensor, k: int) -> Tensor:
+    return scores.max(dim=1, keepdim=True).indices if k == 1 else scores.topk(k, dim=1).indices
