@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from psco.data import ImageSet
 from psco.data.tasks import TaskDrawer
 from psco.errors import InputError
 from psco.methods import Episode, Method
-from psco.stopping import leave_signals_to_parent
+from psco.stopping import follow_parent
 from psco.views import to_batch
 
 Batch = tuple[Tensor, Tensor | None]
@@ -107,7 +108,7 @@ class Feed(Dataset[Batch]):
             sampler=keys,
             num_workers=self._workers,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=leave_signals_to_parent,
+            worker_init_fn=partial(follow_parent, os.getpid()),
         )
         for batch in loader:
             if isinstance(batch, InputError):

@@ -1,10 +1,12 @@
-"""Signals that ask training to end early: it finishes its step and saves first."""
+"""How training ends early: on a signal, after its step; and workers with their parent."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 # SIGTERM at the end of the time or on preemption, SIGUSR1 where --signal=USR1@120 asks for it.
 KEYBOARD = "SIGINT"
 SCHEDULER = ("SIGTERM", "SIGUSR1")
+_LOOK_EVERY = 2.0  # seconds
 _SIGNALS = [getattr(signal, name) for name in (KEYBOARD, *SCHEDULER) if hasattr(signal, name)]
 
 
@@ -67,10 +70,25 @@ def stop_on_signals(tell: bool = True) -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def leave_signals_to_parent(_worker: int) -> None:
-    """Ignore, in a worker process, what schedulers and terminals send to a whole job.
+def follow_parent(parent: int, _worker: int = 0) -> None:
+    """Let a worker process live as long as its parent, and no longer.
 
-    The parent decides when to stop, and needs its workers until it has finished the step.
+    It ignores what schedulers and terminals send to a whole job: the parent decides when to stop,
+    and needs its workers until it has finished the step. When the parent is gone, killed perhaps,
+    the worker ends by itself. DataLoader's workers look for their parent too, but take whoever it
+    is when they begin, and would wait forever if theirs was killed before that.
+
+    Parameters
+    ----------
+    parent
+        Its process number.
     """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os._exit(1)

@@ -221,6 +221,50 @@ def test_sigterm_to_a_whole_job_saves_and_exits_0_with_a_requeue_hint(folder, tm
     )
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("late", [True, False], ids=["before", "after"])
+def test_a_worker_ends_with_its_parent_killed_before_or_after_the_worker_has_begun(tmp_path, late):
+    script = f"""
+import os, time
+from functools import partial
+from torch.utils.data import DataLoader
+from psco.stopping import follow_parent
+
+def begin(*args):
+    with open({str(tmp_path / "pid")!r}, "w") as file:
+        file.write(str(os.getpid()))
+    while {late} and os.getppid() == parent:
+        time.sleep(0.01)
+    follow_parent(*args)
+
+parent = os.getpid()
+loader = DataLoader(range(9), num_workers=1, worker_init_fn=partial(begin, parent))
+batches = iter(loader)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script])
+    file = tmp_path / "pid"
+    wait_until(lambda: file.exists() and file.read_text())
+    worker = int(file.read_text())
+    process.kill()
+    process.wait()
+    wait_until(lambda: not is_running(worker))
+
+
+def wait_until(condition) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_sigterm_ends_compare_in_the_run_it_is_in(folder, tmp_path, tiny):
     out = tmp_path / "rivals"
     less = [override for override in tiny if not override.startswith("method=")]

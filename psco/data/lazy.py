@@ -71,7 +71,7 @@ class LazyImages:
         self.shape = (len(files), size, size, channels)
         self.files, self._short, self._max_bad = files, short or size, max_bad
         self._numbers = np.arange(len(files))
-        self._bad: dict[int, str] = {}
+        self._bad: dict[int, list[str]] = {}  # the reason by number of the file
 
     def __len__(self) -> int:
         return len(self.files)
@@ -123,11 +123,15 @@ class LazyImages:
         name = self.files.file_name(number)
         if not self._max_bad:
             raise DecodeError(name, why)
-        if self._bad.setdefault(number, why) is not why:
+        own = [why]  # an object of this call alone: only one thread finds that its own was kept
+        if self._bad.setdefault(number, own) is not own:
             return  # another thread has met it at the same time, and told
-        if len(self._bad) > self._max_bad * len(self):
-            first = self.files.file_name(next(iter(self._bad))), next(iter(self._bad.values()))
-            raise too_many(len(self._bad), len(self), first, self._max_bad, self.files.name)
+        allowed = int(self._max_bad * len(self))
+        if len(self._bad) > allowed:
+            number, (why,) = next(iter(self._bad.items()))
+            first = self.files.file_name(number), why
+            # Other threads may have met more of them meanwhile; told is the one too many.
+            raise too_many(allowed + 1, len(self), first, self._max_bad, self.files.name)
         print(
             f"warning: cannot decode the image {name!r}: {why}; another one of its kind takes its "
             f"place",

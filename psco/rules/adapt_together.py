@@ -113,7 +113,7 @@ def adapt_together(
 
 
 def _transposed_product(W: Tensor, a: Tensor) -> Tensor:
-    """Give a Wᵀ (T, S, d) of (T, d, m) and (T, S, m); as (W aᵀ)ᵀ it takes two thirds of the time."""
+    """Give a Wᵀ (T, S, d) of (T, d, m) and (T, S, m); as (W aᵀ)ᵀ it is quicker."""
     return (W @ a.mT).mT
 
 
