@@ -173,10 +173,10 @@ class Loop:
                 with self.fabric.autocast():
                     losses = self.method.loss(view_a, view_b, labels, update=part == 0)
                 self.fabric.backward(losses["total"] / train.accumulate)
+            bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
+            self._first_bad = torch.where(bad, self.step, self._first_bad)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
-        self._first_bad = torch.where(bad, self.step, self._first_bad)
         self.step += 1
         if self.average is not None and self.done > 1 - train.average_last:
             self.average.add(self.method.module)
@@ -244,9 +244,14 @@ class Loop:
 
     def _remedy(self, step: int) -> str:
         # A batch and its views depend on (seed, step) alone: they can be looked at once more.
-        number = step * self.recipe.train.accumulate
-        images, _ = self.fabric.to_device(next(self.feed.batches(number)))
-        if all(view.isfinite().all() for view in self._views(images, number)):
+        accumulate = self.recipe.train.accumulate
+        first = step * accumulate
+        batches = itertools.islice(self.feed.batches(first), accumulate)
+        if all(
+            view.isfinite().all()
+            for number, (images, _) in enumerate(batches, first)
+            for view in self._views(self.fabric.to_device(images), number)
+        ):
             return "try a lower train.learning_rate or more train.warmup_steps"
         return "its views have numbers that are not finite: look at the views, not at the settings"
 

@@ -11,6 +11,7 @@ import torch
 import psco
 from psco.calibration import read_calibration
 from psco.collapse import LEAST_SPREAD, PATIENCE, collapse_warning, collapse_watch
+from psco.feed import Feed
 from psco.methods import METHODS
 from psco.methods.method import spread
 from psco.metrics import read_metrics
@@ -77,6 +78,20 @@ def test_views_that_are_not_finite_stop_training_and_are_named(value, method, tm
     with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views have numbers"):
         train(NOISE, tmp_path / "run", tiny, method, views=(view, view))
     assert not (tmp_path / "run" / "resume.pt").exists()
+
+
+def test_any_part_of_an_accumulated_step_is_watched(tmp_path, tiny):
+    first = Feed(psco.ImageSet(NOISE), 16, seed=0).indices(0)[0]
+    marked = NOISE.copy()
+    marked[first] = 255
+
+    def view(images: torch.Tensor) -> torch.Tensor:
+        white = images.float().mean(dim=(1, 2, 3), keepdim=True) == 255
+        return plain(images).masked_fill(white, math.nan)
+
+    changes = ["train.accumulate=2", "train.batch_size=16"]
+    with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views have numbers"):
+        train(marked, tmp_path / "run", tiny, overrides=changes, views=(view, view))
 
 
 def test_a_learning_rate_that_is_too_high_is_not_blamed_on_the_views(tmp_path, tiny):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -123,7 +124,7 @@ def pretrain(
         typer.echo(json.dumps(result))
     else:
         typer.echo(f"{out}: {run.steps} steps, loss {last.get('total', float('nan')):.3f}")
-    run.require_finished(f"psco pretrain {data} --out {out} --resume")
+    run.require_finished(shlex.join(["psco", "pretrain", str(data), "--out", str(out), "--resume"]))
 
 
 @for_people

@@ -185,7 +185,7 @@ class _Hidden:
 
     def backward(self, da: Tensor) -> Tensor:
         """Turn (T, S, m) into the gradient of h, but for a part common to all S; train."""
-        dy = torch.ops.aten.threshold_backward(da, self.a, 0)  # ReLU
+        dy: Tensor = torch.ops.aten.threshold_backward(da, self.a, 0)  # ReLU
         shift = dy.sum(dim=1, keepdim=True)  # (T, 1, m)
         scale = (dy * self.h).sum(dim=1, keepdim=True).mul_(self.over_sigma)  # (T, 1, m)
         factor = self.scale.value * self.over_sigma
