@@ -91,7 +91,7 @@ def test_any_part_of_an_accumulated_step_is_watched(tmp_path, tiny):
 
     changes = ["train.accumulate=2", "train.batch_size=16"]
     with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views have numbers"):
-        train(marked, tmp_path / "run", tiny, overrides=changes, views=(view, view))
+        train(marked, tmp_path / "run", tiny, "simclr", overrides=changes, views=(view, view))
 
 
 def test_a_learning_rate_that_is_too_high_is_not_blamed_on_the_views(tmp_path, tiny):
