@@ -32,7 +32,7 @@ class Study:
     every
         Of the training images only every so manieth is used, always the same ones.
     variants
-        Overrides by name, each of them one change.
+        Overrides by name, each of them one change, or those that go together.
     """
 
     recipe: str
@@ -62,6 +62,9 @@ HANDWRITING = (
     "{affine: {rotation: 15, shear: 0.25, log_scale: [-0.25, 0.2], shift: 0.2}, elastic: {}}"
 )
 
+# What has helped alone.
+TOGETHER = [*both("stroke={}"), "method.own_view=true", "method.shots=1"]
+
 OMNIGLOT = Study(
     recipe="omniglot-fast",
     epochs=3,
@@ -81,6 +84,8 @@ OMNIGLOT = Study(
         "views-elastic-0.05": both("elastic.sigma=0.05"),
         "views-stroke": both("stroke={}"),
         "views-erase": ["views.view_a.erase={fill: white}"],
+        "best-together": [*TOGETHER, "method.moco_temperature=0.1"],
+        "best-together-0.07": [*TOGETHER, "method.moco_temperature=0.07"],
         "rate-0.05": ["train.learning_rate=0.05"],
         "rate-0.2": ["train.learning_rate=0.2"],
         "no-warm-up": ["train.warmup_steps=0"],
