@@ -67,6 +67,13 @@ TOGETHER = [*both("stroke={}"), "method.own_view=true", "method.shots=1"]
 
 OMNIGLOT = Study(
     recipe="omniglot-fast",
+    # Before anything was chosen.
+    overrides=[
+        *both("stroke=null"),
+        "method.shots=5",
+        "method.own_view=false",
+        "method.moco_temperature=0.2",
+    ],
     epochs=3,
     settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
     variants={
