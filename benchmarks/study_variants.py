@@ -56,6 +56,7 @@ COMMON = {
     "mean-weights-quarter": ["train.average_last=0.25"],
     "temperature-0.2": ["method.temperature=0.2"],
     "moco-temperature-0.1": ["method.moco_temperature=0.1"],
+    "moco-temperature-0.07": ["method.moco_temperature=0.07"],
 }
 
 HANDWRITING = (

@@ -38,12 +38,23 @@ def test_the_miniimagenet_recipe_is_the_paper():
     assert list(recipe.views.view_b) == ["crop", "flip"]
 
 
+@pytest.mark.parametrize("name", ["omniglot", "miniimagenet", "imagenet"])
+def test_what_departs_from_the_paper_is_off_in_its_recipes(name):
+    recipe = psco.load_recipe(name)
+    method, off = recipe.method.options, (None, False)
+    for option in ("momentum_end", "filled_queue", "own_view", "reciprocal", "spare_shots"):
+        assert method.get(option) in off, option
+    assert method.get("moco_temperature", 0.2) == 0.2
+    assert recipe.train.average_last == 0
+
+
 @pytest.mark.parametrize("name", ["omniglot-fast", "omniglot-best"])
 def test_the_views_for_handwriting_are_sampled_at_twice_their_size_from_half_the_drawing(name):
-    recipe = psco.load_recipe(name)
+    views = psco.load_recipe(name).views
+    assert views.view_a == views.view_b
+    recipe = psco.load_recipe(name, [f"views.view_{view}.stroke=null" for view in "ab"])
     image = recipe.image
     assert (image.size, image.source_size) == (28, 53)
-    assert recipe.views.view_a == recipe.views.view_b
     affine, elastic = (VIEW_PARTS[n](**o) for n, o in recipe.views.view_a.items())
     assert (affine.rotation, affine.shear, affine.shift) == (15, 0.25, 0.2)
     assert affine.log_scale == (-0.25, 0.2)
