@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -307,7 +307,15 @@ def whole_zip() -> bytes:
     return content.getvalue()
 
 
+def nameless_zip() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"")
+    return content.getvalue()
+
+
 @given(damaged(whole_zip()))
+@example(nameless_zip())
 @settings(max_examples=200, deadline=None)
 def test_damaged_archives_lead_to_input_errors_only(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-zip"

@@ -240,6 +240,7 @@ def link() -> zipfile.ZipInfo:
         ({"/etc/evil": b""}, "leads out"),
         ({"..\\evil": b""}, "leads out"),
         ({"C:evil": b""}, "leads out"),
+        ({zipfile.ZipInfo(""): b""}, "holds a file without a name"),
         ({link(): b"/etc/passwd"}, "'link', which is a link"),
         ({"bomb": bytes(10_001)}, "2 files of 10001 bytes together; at most 5 files and 10000 by"),
         ({f"{i}": bytes(2600) for i in range(4)}, "5 files of 10400 bytes together"),

@@ -42,7 +42,8 @@ def extract(archive: Path, target: Path, *, max_bytes: int, max_files: int) -> P
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with zipfile.ZipFile(archive) as content:
-            members = [member for member in content.infolist() if not member.is_dir()]
+            # ZipInfo.is_dir fails for a file without a name, which damage may have made.
+            members = [info for info in content.infolist() if not info.filename.endswith("/")]
             _refuse_harm(archive, members, max_bytes, max_files)
             aside.mkdir(parents=True)
             _unpack(content, members, aside)
@@ -67,6 +68,8 @@ def _refuse_harm(
     archive: Path, members: list[zipfile.ZipInfo], max_bytes: int, max_files: int
 ) -> None:
     for member in members:
+        if not member.filename:
+            raise InputError(f"{str(archive)!r} holds a file without a name: it is damaged")
         if _leads_out(member.filename):
             raise InputError(f"{str(archive)!r} holds {member.filename!r}, which leads out of it")
         if stat.S_ISLNK(member.external_attr >> 16):

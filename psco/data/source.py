@@ -75,6 +75,8 @@ class ZipSource:
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InputError(f"{str(path)!r} is no zip archive, or cut short ({error})") from None
         for info in self._zip.infolist():
+            if not info.filename:
+                raise InputError(f"{str(path)!r} holds a file without a name: it is damaged")
             place = PurePosixPath(info.filename)
             if place.is_absolute() or ".." in place.parts or "\\" in info.filename:
                 raise InputError(f"{str(path)!r} holds {info.filename!r}, which leads out of it")
