@@ -166,8 +166,10 @@ def to_markdown(data: str, study: Study, results: Results) -> str:
         "minutes",
     ]
     lines = [
-        f"# What single changes of `{study.recipe}` are worth on {data}",
+        f"# What single changes of a recipe are worth on {data}",
         "",
+        f"The base is `{study.recipe}`{' with ' if study.overrides else ''}"
+        f"{', '.join(f'`{override}`' for override in study.overrides)}. "
         f"Accuracy in percent on {own['tasks']} tasks of the validation split (never the test "
         f"split) after {about['steps']} steps, mean of the seeds. In brackets the difference to "
         "the base on the same tasks with its 95 % interval over the tasks, then that of each "
