@@ -30,23 +30,28 @@ def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int, shared: bool
     if not fits(2 / epsilon, sim.dtype):
         return log_sinkhorn(sim, epsilon, iterations, shared)
     kernel = sim.div_(epsilon).exp_()  # (N, M)
-    _, v = scaling(kernel, iterations, shared)
-    return kernel.mul_(v)
+    return kernel.mul_(column_factors(kernel, iterations, shared))
 
 
-def scaling(kernel: Tensor, iterations: int, shared: bool = False) -> tuple[Tensor, Tensor]:
-    """Fit u (N,) and v (M,) so that diag(u) kernel diag(v) approaches its marginals."""
+def column_factors(kernel: Tensor, iterations: int, shared: bool = False) -> Tensor:
+    """Give v (M,) after so many rounds: with `row_factors`, diag(u) kernel diag(v) is the plan."""
     N, M = kernel.shape
     total = all_sum if shared else alone
-    u, v = kernel.new_ones(N), kernel.new_ones(M)
-    for _ in range(iterations):
+    u, v = kernel.new_ones(N), kernel.new_empty(M)
+    for number in range(iterations):
+        if number > 0:
+            u = row_factors(kernel, v)
         v = 1 / (M * total(kernel.T @ u))
-        u = 1 / (N * (kernel @ v))
-    return u, v
+    return v
+
+
+def row_factors(kernel: Tensor, v: Tensor) -> Tensor:
+    """Give u (N,) such that the rows of diag(u) kernel diag(v) sum to 1/N."""
+    return 1 / (len(kernel) * (kernel @ v))
 
 
 def fits(span: float, dtype: torch.dtype) -> bool:
-    """Say whether `scaling` stays finite for similarities / ε that differ by ``span`` at most."""
+    """Say whether the factors stay finite if similarities / ε differ by ``span`` at most."""
     # The kernel spans exp(span), and its product with u or v may span that once more.
     return span <= -0.47 * math.log(torch.finfo(dtype).tiny)
 
@@ -54,7 +59,7 @@ def fits(span: float, dtype: torch.dtype) -> bool:
 def log_sinkhorn(
     similarity: Tensor, epsilon: float, iterations: int, shared: bool = False
 ) -> Tensor:
-    """Run the rounds of `scaling` on logarithms in double precision: slow, and always safe."""
+    """Run the same rounds on logarithms in double precision: slow, and always safe."""
     N, M = similarity.shape
     everyone, most = (gather, all_max) if shared else (alone, alone)
     sim = similarity.double().clamp(-1e300, 1e300)

@@ -22,7 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
-from psco.methods.assignment import fits, largest_columns, log_sinkhorn, rank_by_plan_, scaling
+from psco.methods.assignment import (
+    column_factors,
+    fits,
+    largest_columns,
+    log_sinkhorn,
+    rank_by_plan_,
+    row_factors,
+)
 from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
 from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
@@ -103,7 +110,8 @@ def sinkhorn(similarity: Tensor, epsilon: float = 0.05, iterations: int = 3) -> 
     if not fits(float(top.double() - sim.min().double()) / epsilon, sim.dtype):
         return log_sinkhorn(sim, epsilon, iterations)
     kernel = (sim - top).div_(epsilon).exp_()  # (N, M)
-    u, v = scaling(kernel, iterations)
+    v = column_factors(kernel, iterations)  # (M,)
+    u = row_factors(kernel, v)  # (N,)
     return kernel.mul_(u[:, None]).mul_(v)
 
 
