@@ -274,8 +274,7 @@ def test_parts_keep_their_order_whatever_was_asked():
 
 
 def test_a_quick_run_prints_the_step_beside_the_naive_one_and_the_limit_as_json(psco):
-    parts = [word for part in ("step", "naive", "limit") for word in ("--parts", part)]
-    done = psco("bench", "--quick", "--json", *parts)
+    done = psco("bench", "--quick", "--json", "--parts", "step", "naive", "limit")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     step = found["step"]
