@@ -113,11 +113,17 @@ OMNIGLOT = Study(
 
 GLYPHS = Study(
     recipe="glyphs",
+    # Before anything was chosen.
+    overrides=[*views("{crop: {scale: [0.4, 1.0]}}"), "method.moco_temperature=0.2"],
     epochs=3,
     settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
     variants={
         "views-handwriting": views(HANDWRITING),
         "views-handwriting-stroke": views(HANDWRITING[:-1] + ", stroke: {}}"),
+        "best-together": [
+            *views(HANDWRITING[:-1] + ", stroke: {}}"),
+            "method.moco_temperature=0.1",
+        ],
         "views-affine-only": views(HANDWRITING.replace(", elastic: {}", "")),
         "views-crop-0.6": both("crop.scale=[0.6, 1.0]"),
         "rate-0.05": ["train.learning_rate=0.05"],
