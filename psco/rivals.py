@@ -11,7 +11,8 @@ from psco.errors import InputError
 from psco.feed import feed_for
 from psco.methods import METHODS
 from psco.recipe import Recipe, default_recipe, with_flags
-from psco.training import Run, labels_for, pretrain, settle_recipe
+from psco.settling import settle_recipe
+from psco.training import Run, labels_for, pretrain
 
 
 def train_methods(

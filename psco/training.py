@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +17,7 @@ from psco.calibration import calibrate_finished
 from psco.checkpoint import (
     CONFIG,
     METRICS,
-    is_free,
     load_resume,
-    read_recipe,
     save_checkpoint,
     start_folder,
 )
@@ -38,9 +35,10 @@ from psco.metrics import Logger, csv_logger, read_metrics, tensorboard_logger
 from psco.networks.pretrained import weights_file
 from psco.progress import Bar
 from psco.ranks import rank
-from psco.recipe import Recipe, default_recipe, load_recipe, with_flags
+from psco.recipe import Recipe, with_flags
 from psco.runtime import environment, keep_freed_memory
 from psco.seal import hash_file
+from psco.settling import settle_recipe
 from psco.stopping import SCHEDULER, stop_on_signals
 from psco.views import TwoViews, check_views, to_batch
 from psco.views.pair import AnyView
@@ -282,54 +280,9 @@ def _sample(images: ImageSet) -> np.ndarray:  # -> (64, H, W, C) uint8, from all
     return images.images[np.linspace(0, len(images) - 1, 64).astype(int)]
 
 
-def settle_recipe(
-    folder: Path,
-    data: object,
-    recipe: str | Path | Recipe | None,
-    overrides: Sequence[str],
-    resume: bool,
-) -> Recipe:
-    """Find the settings of a run, those of the folder if it is to be resumed.
-
-    Raises
-    ------
-    InputError
-        If a setting is not allowed or is another one in the folder, or the folder is in use.
-    """
-    exists = not is_free(folder)
-    if exists and not resume:
-        raise InputError(
-            f"{str(folder)!r} exists already; --resume continues the run in it, another --out "
-            f"starts a new one"
-        )
-    if recipe is not None or overrides or not exists:
-        asked = load_recipe(recipe or default_recipe(data), overrides)
-    else:
-        return read_recipe(folder)
-    if exists and (stored := read_recipe(folder)) != asked:
-        raise InputError(
-            f"cannot resume {str(folder)!r} with other settings: {_first_difference(stored, asked)}"
-        )
-    return asked
-
-
 def _about_weights(recipe: Recipe) -> dict[str, str]:
     """Identify the initial weights, as their file may change or go."""
     return {} if recipe.init is None else {"init_sha256": hash_file(weights_file(recipe.init))}
-
-
-def _first_difference(stored: Recipe, asked: Recipe) -> str:
-    old, new = _leaves(stored.model_dump()), _leaves(asked.model_dump())
-    name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
-    return f"{name} is {old.get(name)!r} in the run and {new.get(name)!r} here"
-
-
-def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        inner = _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else None
-        flat.update({f"{prefix}{key}": value} if inner is None else inner)
-    return flat
 
 
 def _clock(minutes: float | None, steps: int | None) -> Callable[[int, float], bool]:

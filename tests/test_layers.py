@@ -30,7 +30,7 @@ LAYERS = [
     ["recipe"],
     ["build", "check", "feed", "metrics", "schedule", "stream"],
     ["checkpoint", "collapse"],
-    ["averaging"],
+    ["averaging", "settling"],
     ["loop"],
     ["encoder", "result"],
     ["calibration"],

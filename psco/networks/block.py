@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from psco.networks.first_block import FEW_CHANNELS, first_block
+from psco.networks.first_block import FEW_CHANNELS, first_block, map_gradient
 
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
@@ -124,11 +124,8 @@ class _ConvBlock(torch.autograd.Function):
         g = torch.ops.aten.threshold_backward(gradient, out, 0)  # (N, C, H/2, W/2)
         d_shift = g.sum(dim=(0, 2, 3))  # (C,)
         d_scale = rate * ((g * pooled).sum(dim=(0, 2, 3)) - mean * d_shift)  # (C,)
-        # dL/dy = factor · (g where y has won − d_shift / n − d_scale / n · (y − mean) · rate)
         n = y[:, 0].numel()
-        factor = scale * rate
-        slope = -factor * d_scale * rate / n  # of y
-        offset = -factor * d_shift / n - slope * mean
+        factor, slope, offset = map_gradient(scale, rate, mean, d_scale, d_shift, n)
         g = g.mul_(_wide(factor))
         d_y = _unpool(g, y, ctx.ceil, winners)
         d_y.addcmul_(y, _wide(slope)).add_(_wide(offset))

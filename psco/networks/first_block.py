@@ -94,12 +94,9 @@ class _FirstBlock(torch.autograd.Function):
             d_shift += g.sum(dim=(0, 2, 3))
             spread = ctx.pooling.back(g, winners[part])  # (n, HW, C)
             won += torch.bmm(rows[part], spread).sum(dim=0).T  # Σ g p
-        # dL/dy = factor · (g where y has won − d_shift / n − d_scale / n · (y − mean) · rate)
-        n = rows[:, 0].numel()
         d_scale = rate * ((won * filters).sum(dim=1) - mean * d_shift)  # (C,)
-        factor = scale * rate
-        slope = -factor * d_scale * rate / n  # of y
-        offset = -factor * d_shift / n - slope * mean
+        n = rows[:, 0].numel()
+        factor, slope, offset = map_gradient(scale, rate, mean, d_scale, d_shift, n)
         of_map = filters.double() @ products  # Σ y p, (C, 9c)
         of_rest = slope[:, None] * of_map + offset[:, None] * total
         d_filters = won * factor[:, None] + of_rest.to(won.dtype)
@@ -157,6 +154,19 @@ class _Pooling:
 
     def _map(self, y: Tensor) -> Tensor:  # (n, HW, C) -> (n, C, H, W), channels last
         return y.view(len(y), *self.sides, -1).permute(0, 3, 1, 2)
+
+
+def map_gradient(
+    scale: Tensor, rate: Tensor, mean: Tensor, d_scale: Tensor, d_shift: Tensor, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give factor, slope and offset (C,): dL/dy = factor · g where y has won + slope · y + offset.
+
+    That is the gradient of BatchNorm in training, for n places of each channel:
+    factor · (g where y has won − d_shift / n − d_scale / n · (y − mean) · rate).
+    """
+    factor = scale * rate
+    slope = -factor * d_scale * rate / n
+    return factor, slope, -factor * d_shift / n - slope * mean
 
 
 def patches(x: Tensor) -> Tensor:
