@@ -108,6 +108,15 @@ def test_a_run_killed_at_20_random_moments_ends_with_the_same_bits(ranks, tmp_pa
     assert [row["step"] for row in read_metrics(killed / "metrics.csv")] == list(range(1, 101))
 
 
+def test_what_killed_writers_have_left_aside_is_removed(tmp_path, small):
+    run = train(tmp_path / "run", [*small, "train.steps=2"])
+    for name in (".model.safetensors.4711.part", ".tmp6vifL7"):  # ours, and that of safetensors
+        (run.folder / name).write_bytes(b"half")
+    train(tmp_path / "run", [*small, "train.steps=2"])
+    assert names(run.folder) >= FILES
+    assert not [name for name in names(run.folder) if name.startswith(".")]
+
+
 def finish(processes) -> None:
     for process in processes:
         process.join(120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 def is_leftover(path: Path) -> bool:
     """Say whether a file is what a writer has put aside, by its name."""
-    return path.match(".*.part*")
+    # The second form is of safetensors, which writes aside by itself.
+    return path.match(".*.part*") or re.fullmatch(r"\.tmp\w{6}", path.name) is not None
 
 
 def remove_leftovers(folder: Path) -> None:
