@@ -5,7 +5,7 @@
     python benchmarks/study.py omniglot --out runs/study --table results/omniglot-fast/study.md
 
 Every variant (`study_variants.py`) is the base recipe with one change, trained on the training
-split with every seed. A finished run leaves OUT/DATA/VARIANT-seed-S.json, a line with its accuracy
+split with every seed. A finished run leaves OUT/STUDY/VARIANT-seed-S.json, a line with its accuracy
 in every validation task; such runs are not repeated, and one that was interrupted continues. The
 table compares each variant with the base task by task.
 """
@@ -29,7 +29,7 @@ from psco.data.cache import atomic_path
 from psco.data.tasks import Tasks
 from psco.encoder import load
 from psco.evaluation import draw_tasks, evaluate_tasks
-from psco.recipe import Recipe, load_recipe
+from psco.recipe import Recipe, check_recipe, load_recipe
 from psco.result import interval
 from psco.runtime import environment
 from psco.training import Run, pretrain
@@ -41,7 +41,7 @@ Results = dict[tuple[str, int], dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", choices=STUDIES)
+    parser.add_argument("study", choices=STUDIES, metavar="STUDY", help=", ".join(STUDIES))
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--variants", nargs="+", help="only these; the base is always among them")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -53,14 +53,14 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="A.B=C", help="change all runs")
     parser.add_argument("--table", type=Path, help="only write the table of what is done, here")
     options = parser.parse_args()
-    study = STUDIES[options.data]
+    study = STUDIES[options.study]
     if unknown := set(options.variants or ()) - set(study.variants) - {BASE}:
         known = ", ".join(study.variants)
         parser.error(f"no such variants: {', '.join(unknown)}; there are {known}")
-    folder = options.out / options.data
+    folder = options.out / options.study
     if options.table is None:
         run_study(study, options, folder)
-    table = to_markdown(options.data, study, read_results(folder))
+    table = to_markdown(study, read_results(folder))
     with atomic_path(options.table or folder / "table.md") as aside:
         aside.write_text(table)
     print(table)
@@ -77,17 +77,17 @@ def run_study(study: Study, options: argparse.Namespace, folder: Path) -> None:
         file = folder / f"{name}-seed-{seed}.json"
         recipe = settle(study, options, name, seed)
         if file.exists():
-            if json.loads(file.read_text())["recipe"] != recipe.model_dump(mode="json"):
+            if check_recipe(json.loads(file.read_text())["recipe"], str(file)) != recipe:
                 sys.exit(f"{file} was made with other settings: remove it or choose another --out")
             print(f"{file} is done", file=sys.stderr)
             continue
-        images = training_images(options.data, recipe, study.every)
+        images = training_images(study.data, recipe, study.every)
         out, title = folder / "runs" / f"{name}-seed-{seed}", f"{name}, seed {seed}"
         run = pretrain(images, out=out, recipe=recipe, resume=True, title=title)
         if not run.finished:
             sys.exit(1)  # interrupted; the same command continues
         facts = {
-            "data": options.data,
+            "data": study.data,
             "variant": name,
             "seed": seed,
             "overrides": study.variants.get(name, []),
@@ -127,7 +127,7 @@ def test(
 ) -> list[dict[str, Any]]:
     """Give the accuracies on validation tasks, by the method's rule and, from 5 shots, others."""
     encoder = load(run.folder)
-    images = open_split(options.data, VALIDATION, run.recipe)
+    images = open_split(study.data, VALIDATION, run.recipe)
     drawn = draw_tasks(images, study.settings, QUERIES, options.tasks, 0)
     many = [tasks for tasks in drawn if tasks.setting[1] >= HEADS_FROM]
     rules: list[tuple[str, list[Tasks]]] = [(encoder.method.rule, drawn)]
@@ -151,11 +151,11 @@ def read_results(folder: Path) -> Results:
     return {(line["variant"], line["seed"]): line for line in lines}
 
 
-def to_markdown(data: str, study: Study, results: Results) -> str:
+def to_markdown(study: Study, results: Results) -> str:
     """Write the table: accuracies, and differences to the base on the same tasks."""
     base = {seed: line for (name, seed), line in results.items() if name == BASE}
     if not base:
-        return f"# {data}\n\nThe base is not trained yet.\n"
+        return f"# {study.data}\n\nThe base is not trained yet.\n"
     about = next(iter(base.values()))
     own = about["results"][0]
     rules = [own["rule"], *(rule for rule in HEADS if any_of(about, rule))]
@@ -166,7 +166,7 @@ def to_markdown(data: str, study: Study, results: Results) -> str:
         "minutes",
     ]
     lines = [
-        f"# What single changes of a recipe are worth on {data}",
+        f"# What single changes of a recipe are worth on {study.data}",
         "",
         f"The base is `{study.recipe}`{' with ' if study.overrides else ''}"
         f"{', '.join(f'`{override}`' for override in study.overrides)}. "

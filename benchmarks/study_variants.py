@@ -23,6 +23,8 @@ class Study:
 
     Parameters
     ----------
+    data
+        Name of the data set.
     recipe, overrides
         The base.
     epochs
@@ -35,6 +37,7 @@ class Study:
         Overrides by name, each of them one change, or those that go together.
     """
 
+    data: str
     recipe: str
     epochs: float
     settings: list[tuple[int, int]]
@@ -63,14 +66,19 @@ HANDWRITING = (
     "{affine: {rotation: 15, shear: 0.25, log_scale: [-0.25, 0.2], shift: 0.2}, elastic: {}}"
 )
 
+AFFINE_WEAKER = "affine={rotation: 10, shear: 0.17, log_scale: [-0.17, 0.13], shift: 0.13}"
+AFFINE_STRONGER = "affine={rotation: 22, shear: 0.37, log_scale: [-0.37, 0.3], shift: 0.3}"
+
 # What has helped alone.
 TOGETHER = [*both("stroke={}"), "method.own_view=true", "method.shots=1"]
 
 OMNIGLOT = Study(
+    data="omniglot",
     recipe="omniglot-fast",
     # Before anything was chosen.
     overrides=[
         *both("stroke=null"),
+        "views.at_test=0",
         "method.shots=5",
         "method.own_view=false",
         "method.moco_temperature=0.2",
@@ -82,13 +90,8 @@ OMNIGLOT = Study(
         "views-crop-0.4": [*views("{crop: {scale: [0.4, 1.0]}}"), "image.source_size=105"],
         "views-affine-only": both("elastic=null"),
         "views-elastic-only": both("affine=null"),
-        "views-weaker": both(
-            "affine={rotation: 10, shear: 0.17, log_scale: [-0.17, 0.13], shift: 0.13}",
-            "elastic.sigma=0.02",
-        ),
-        "views-affine-stronger": both(
-            "affine={rotation: 22, shear: 0.37, log_scale: [-0.37, 0.3], shift: 0.3}"
-        ),
+        "views-weaker": both(AFFINE_WEAKER, "elastic.sigma=0.02"),
+        "views-affine-stronger": both(AFFINE_STRONGER),
         "views-elastic-0.05": both("elastic.sigma=0.05"),
         "views-stroke": both("stroke={}"),
         "views-erase": ["views.view_a.erase={fill: white}"],
@@ -111,7 +114,26 @@ OMNIGLOT = Study(
     },
 )
 
+# What was chosen from OMNIGLOT's short runs, in longer ones: pseudo-labels are better by then.
+OMNIGLOT_LONGER = Study(
+    data="omniglot",
+    recipe="omniglot-fast",
+    overrides=["views.at_test=0"],
+    epochs=4,
+    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    variants={
+        "temperature-0.2": ["method.temperature=0.2"],
+        "temperature-0.2-spare": ["method.temperature=0.2", "method.spare_shots=true"],
+        "temperature-0.1-spare": ["method.temperature=0.1", "method.spare_shots=true"],
+        "views-affine-stronger": both(AFFINE_STRONGER),
+        "views-affine-weaker": both(AFFINE_WEAKER),
+        "views-elastic-0.05": both("elastic.sigma=0.05"),
+        "views-affine-weaker-elastic-0.05": both(AFFINE_WEAKER, "elastic.sigma=0.05"),
+    },
+)
+
 GLYPHS = Study(
+    data="glyphs",
     recipe="glyphs",
     # Before anything was chosen.
     overrides=[*views("{crop: {scale: [0.4, 1.0]}}"), "method.moco_temperature=0.2"],
@@ -136,6 +158,7 @@ GLYPHS = Study(
 )
 
 MINIIMAGENET = Study(
+    data="miniimagenet",
     recipe="miniimagenet",
     epochs=2,
     settings=[(5, 1), (5, 5)],
@@ -153,7 +176,12 @@ MINIIMAGENET = Study(
     },
 )
 
-STUDIES = {"omniglot": OMNIGLOT, "glyphs": GLYPHS, "miniimagenet": MINIIMAGENET}
+STUDIES = {
+    "omniglot": OMNIGLOT,
+    "omniglot-longer": OMNIGLOT_LONGER,
+    "glyphs": GLYPHS,
+    "miniimagenet": MINIIMAGENET,
+}
 # Rules that are tried on the network of the base, where there are shots enough to learn from.
 HEADS = ("ridge", "logistic")
 HEADS_FROM = 5

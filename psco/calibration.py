@@ -201,16 +201,14 @@ def read_calibration(run: str | Path) -> Calibration | None:
 def _embed(encoder: Encoder, images: np.ndarray, view: View, seed: int) -> tuple[Tensor, Tensor]:
     """Give supports (n, d) of the images as they are and queries (V, n, d) of views of views."""
     parts = [_milder(part) for part in view.parts]
-    twice = replace(view, parts=[*parts, *parts])
-    generator, method = torch.Generator().manual_seed(seed), encoder.method
+    twice = replace(view, parts=[*parts, *parts], mean=[0.0], std=[1.0])
+    generator = torch.Generator().manual_seed(seed)
     queries = []
     for _ in range(_VIEWS):
-        features = [
-            method.backbone(twice(to_batch(images[begin : begin + _BATCH]), generator))
-            for begin in range(0, len(images), _BATCH)
-        ]
-        queries.append(method.query_head(torch.cat(features)))
-    return encoder.points(images).support, torch.stack(queries)
+        for begin in range(0, len(images), _BATCH):
+            pictures = twice(to_batch(images[begin : begin + _BATCH]), generator)  # in [0, 1]
+            queries.append(encoder.embed((255 * pictures).round().to(torch.uint8)).query)
+    return encoder.points(images).support, torch.cat(queries).view(_VIEWS, len(images), -1)
 
 
 def _milder(part: Part) -> Part:

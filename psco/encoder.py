@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.build import build_method
+from psco.build import build_method, build_views
 from psco.checkpoint import load_model, read_recipe
 from psco.data.imageset import ImageArray
 from psco.errors import InputError
 from psco.methods import Method
 from psco.recipe import Recipe
-from psco.rules import Heads, Points
-from psco.views import plain_view, resize, to_batch
+from psco.rules import Heads, Points, join_points
+from psco.views import AlikeGenerator, plain_view, resize, to_batch
 
 _BATCH = 512  # images embedded at a time
 
@@ -70,9 +70,12 @@ class Encoder:
         shape = (image.channels, image.size, image.size)
         return Heads(method.projector, method.predictor, temperature, method, shape)
 
-    @torch.no_grad()
     def features(self, images: ImageArray) -> Tensor:
-        """Give the backbone's features (n, width) of images (n, H, W, C) uint8.
+        """Give the backbone's features (n, width) of images (n, H, W, C) uint8; see `points`."""
+        return self.points(images).features
+
+    def points(self, images: ImageArray) -> Points:
+        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,).
 
         Raises
         ------
@@ -85,14 +88,27 @@ class Encoder:
                 f"a network of {name!r} has no features before it meets a task; "
                 f"use the rule {self.method.rule!r}"
             )
-        return _by_batch(lambda part: self.method.backbone(self._view(part)), images)
+        return join_points([self.embed(to_batch(part)) for part in _batches(images)])
 
     @torch.no_grad()
-    def points(self, images: ImageArray) -> Points:
-        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
-        features = self.features(images)
+    def embed(self, batch: Tensor) -> Points:
+        """Embed a batch (b, C, H, W) uint8 that is where the network is: points (b,).
+
+        If the recipe has views at test, the features are means over them and the image itself,
+        and so are the directions of supports and queries. The views change all images alike,
+        whatever the batch, so an image is embedded as if it were alone.
+        """
+        image, views, generator = self.recipe.image, self.recipe.views, AlikeGenerator()
+        looks = [plain_view(batch, image.size, image.mean, image.std)]
+        if views.at_test:
+            view_b = build_views(self.recipe).view_b
+            generator.manual_seed(0)
+            looks += [view_b(batch, generator) for _ in range(views.at_test)]
+        features = torch.stack([self.method.backbone(look) for look in looks])  # (v, b, width)
         return Points(
-            features, self.method.support_head(features), self.method.query_head(features)
+            features.mean(dim=0),
+            _mean_direction([self.method.support_head(each) for each in features]),
+            _mean_direction([self.method.query_head(each) for each in features]),
         )
 
     def pixels(self, images: ImageArray) -> Points:
@@ -103,12 +119,14 @@ class Encoder:
         Points
             (n,), whose features are the flattened pixels (n, C·size·size).
         """
-        pixels = _by_batch(lambda part: self._view(part).flatten(1), images)
-        return Points(pixels, pixels[:, :0], pixels[:, :0])
-
-    def _view(self, images: np.ndarray) -> Tensor:  # (b, H, W, C) -> (b, C, size, size)
         image = self.recipe.image
-        return plain_view(to_batch(images), image.size, image.mean, image.std)
+        pixels = torch.cat(
+            [
+                plain_view(to_batch(part), image.size, image.mean, image.std).flatten(1)
+                for part in _batches(images)
+            ]
+        )
+        return Points(pixels, pixels[:, :0], pixels[:, :0])
 
     def embed_query(self, images: ImageArray) -> Tensor:
         """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
@@ -135,7 +153,9 @@ class RawPixels:
 
     def points(self, images: ImageArray) -> Points:
         """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8 as points."""
-        pixels = _by_batch(lambda part: resize(to_batch(part), self.size).flatten(1), images)
+        pixels = torch.cat(
+            [resize(to_batch(part), self.size).flatten(1) for part in _batches(images)]
+        )
         pixels = F.normalize(pixels - pixels.mean(dim=1, keepdim=True), dim=1)
         return Points(pixels, pixels, pixels)
 
@@ -155,6 +175,9 @@ def load(run: str | Path) -> Encoder:
     return Encoder(method, recipe, folder, steps)
 
 
-def _by_batch(function: Callable[[np.ndarray], Tensor], images: ImageArray) -> Tensor:
-    starts = range(0, len(images), _BATCH)
-    return torch.cat([function(images[start : start + _BATCH]) for start in starts])
+def _batches(images: ImageArray) -> Iterator[np.ndarray]:
+    return (images[start : start + _BATCH] for start in range(0, len(images), _BATCH))
+
+
+def _mean_direction(units: list[Tensor]) -> Tensor:  # of (n, d) of unit length -> (n, d)
+    return units[0] if len(units) == 1 else F.normalize(torch.stack(units).sum(dim=0), dim=1)

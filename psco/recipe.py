@@ -66,6 +66,11 @@ class ViewSettings(Section):
 
     view_a: Parts = {}
     view_b: Parts = {}
+    at_test: int = Field(
+        0,
+        ge=0,
+        description="views of kind b whose embeddings are averaged with that of the image itself",
+    )
 
     @field_validator("view_a", "view_b", mode="before")
     @classmethod

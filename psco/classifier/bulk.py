@@ -15,14 +15,13 @@ from psco.classifier import FewShotClassifier
 from psco.classifier.embedding import choose_device, embedding
 from psco.classifier.inputs import check_classes
 from psco.classifier.pictures import BATCH, decoded, path_in
-from psco.classifier.supports import join_points
 from psco.data.bad import reason
 from psco.data.cache import atomic_path
 from psco.data.listing import Listing
 from psco.data.own import list_images
 from psco.encoder import Encoder
 from psco.errors import InputError
-from psco.rules import Points
+from psco.rules import Points, join_points
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 from psco.encoder import Encoder
 from psco.errors import InputError
 from psco.rules import Points
-from psco.views import plain_view, resize, to_batch
+from psco.views import resize, to_batch
 
 _THUMBNAIL = 32  # pixels
 
@@ -46,17 +46,13 @@ def embedding(encoder: Encoder, device: torch.device) -> Iterator[Callable[[np.n
 
     The points come back to the CPU at once, and the network does when the block ends.
     """
-    image, method = encoder.recipe.image, encoder.method
 
-    @torch.no_grad()
     def embed(images: np.ndarray) -> Points:
-        batch = plain_view(to_batch(images).to(device), image.size, image.mean, image.std)
-        features = method.backbone(batch)
-        support, query = method.support_head(features), method.query_head(features)
-        return Points(features.cpu(), support.cpu(), query.cpu())
+        there = encoder.embed(to_batch(images).to(device))
+        return Points(there.features.cpu(), there.support.cpu(), there.query.cpu())
 
     try:
-        method.to(device)
+        encoder.method.to(device)
         yield embed
     finally:
-        method.to("cpu")
+        encoder.method.to("cpu")

@@ -13,10 +13,9 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_d
 from psco.calibration import Calibration, read_calibration
 from psco.classifier.embedding import choose_device, embedding, thumbnails
 from psco.classifier.pictures import image_batches
-from psco.classifier.supports import join_points
 from psco.encoder import Encoder, load
 from psco.errors import InputError
-from psco.rules import Points
+from psco.rules import Points, join_points
 
 
 def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:

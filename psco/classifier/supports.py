@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psco.rules import Heads, Points, Rule
+from psco.rules import Heads, Points, Rule, join_points
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of several tasks: 64 to 128 MiB
 
@@ -46,15 +46,6 @@ class Shots:
             pictures,
             self.bare,
         )
-
-
-def join_points(parts: list[Points]) -> Points:
-    """Put points (n,) of several batches one after the other."""
-    return Points(
-        torch.cat([part.features for part in parts]),
-        torch.cat([part.support for part in parts]),
-        torch.cat([part.query for part in parts]),
-    )
 
 
 class LeftOut(NamedTuple):

@@ -9,7 +9,7 @@ from psco.rules.linear import LinearProbe
 from psco.rules.neighbours import Neighbours
 from psco.rules.prototype import ClassMean, Euclidean, Prototype
 from psco.rules.regression import Logistic, Ridge
-from psco.rules.rule import Heads, Points, Rule
+from psco.rules.rule import Heads, Points, Rule, join_points
 from psco.rules.transductive import SoftSinkhorn
 
 RULES: Registry[Rule] = Registry("rule")
@@ -25,4 +25,4 @@ RULES.register("transductive", SoftSinkhorn)
 RULES.register("maml", MamlSteps)
 RULES.register("scratch", FromScratch)
 
-__all__ = ["RULES", "Heads", "Points", "Rule"]
+__all__ = ["RULES", "Heads", "Points", "Rule", "join_points"]

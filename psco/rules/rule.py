@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from psco.methods import Method
@@ -34,6 +35,15 @@ class Points:
     def __getitem__(self, index: Tensor) -> Points:
         """Gather points along the first axis; ``index`` may have any shape."""
         return Points(self.features[index], self.support[index], self.query[index])
+
+
+def join_points(parts: list[Points]) -> Points:
+    """Put points (n,) of several batches one after the other."""
+    return Points(
+        torch.cat([part.features for part in parts]),
+        torch.cat([part.support for part in parts]),
+        torch.cat([part.query for part in parts]),
+    )
 
 
 @dataclass(frozen=True)

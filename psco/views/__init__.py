@@ -11,7 +11,7 @@ from psco.views.crop import Crop
 from psco.views.erase import Erase
 from psco.views.orientation import Flip, Turn
 from psco.views.pair import CallableView, TwoViews, step_generator
-from psco.views.part import Part
+from psco.views.part import AlikeGenerator, Part
 from psco.views.resample import Filter, resize, resize_weights, separable
 from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
@@ -32,6 +32,7 @@ VIEW_PARTS.register("blur", Blur)
 __all__ = [
     "VIEW_PARTS",
     "Affine",
+    "AlikeGenerator",
     "Blur",
     "CallableView",
     "Crop",

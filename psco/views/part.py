@@ -82,11 +82,20 @@ class ShareGenerator(torch.Generator):
         self.first, self.total = first, total
 
 
+class AlikeGenerator(torch.Generator):
+    """Random numbers that are drawn for one image and serve all images of a batch.
+
+    What becomes of an image then does not depend on the others, nor on its place among them.
+    """
+
+
 def fresh_generator(seed: int, like: torch.Generator | None = None) -> torch.Generator:
-    """Make a generator on the CPU; for the rows of ``like`` if that one is for a share."""
+    """Make a generator on the CPU that treats images as ``like`` does: as a share, or alike."""
     made = torch.Generator()
     if isinstance(like, ShareGenerator):
         made = ShareGenerator(like.first, like.total)
+    elif isinstance(like, AlikeGenerator):
+        made = AlikeGenerator()
     return made.manual_seed(seed)
 
 
@@ -111,10 +120,14 @@ def integers(below: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _drawn_for(count: int, generator: torch.Generator) -> int:
+    if isinstance(generator, AlikeGenerator):
+        return 1
     return generator.total if isinstance(generator, ShareGenerator) else count
 
 
 def _kept(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    if isinstance(generator, AlikeGenerator):
+        return drawn.expand(count, *drawn.shape[1:]).clone()  # callers may write into it
     first = generator.first if isinstance(generator, ShareGenerator) else 0
     return drawn[first : first + count]
 
