@@ -8,6 +8,11 @@ Recipes differ in how much their crops leave of an image, and two that leave a f
 less of it than any picture of its class. So the crops here leave 0.35 of the area at least: of the
 values tried that one suits both the glyphs and Omniglot, judging by validation classes.
 
+Views show how different two pictures of one thing may look, to a network that was trained to see
+through views; how alike pictures of different things look to it is a second sign of where a class
+ends, and one that errs to the other side (results/classifier/README.md). Where to reject is half
+way between the two.
+
 ``calibration.json`` in the run folder keeps the result for classifiers with one shot per class,
 which have no support to spare for finding it out.
 """
@@ -24,12 +29,13 @@ from torch import Tensor
 
 from psco.build import build_views
 from psco.checkpoint import read_recipe
-from psco.confidence import default_temperature, fit_temperature
+from psco.confidence import FALSE_REJECTIONS, default_temperature, fit_temperature
 from psco.data import ImageSet
 from psco.data.imageset import ImageArray
 from psco.encoder import Encoder, load
 from psco.errors import InputError, PscoError
 from psco.methods import METHODS
+from psco.rules import Points
 from psco.seal import read_facts, write_facts
 from psco.views import Crop, Part, View, to_batch
 
@@ -38,6 +44,7 @@ FORMAT = 1
 WAYS = (2, 5, 10, 20, 50)
 _IMAGES, _VIEWS, _QUANTILES = 1000, 4, 39
 _AREA = 0.35  # of an image that a crop leaves at least
+_ALIKE = 0.03  # share of the pairs of different images that are more alike than strangers are
 _SUPPORTS = 2000  # in all tasks of a number of ways together
 _BATCH = 250
 
@@ -53,7 +60,8 @@ class Calibration:
     temperature
         For each of them the temperature under which cosines are probabilities.
     likeness
-        For each of them quantiles, equally spaced, of the largest cosine of genuine queries.
+        For each of them quantiles, equally spaced, of the largest cosine of genuine queries, as
+        far as it can be told without labels.
     """
 
     ways: tuple[int, ...]
@@ -128,7 +136,9 @@ def calibrate(
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(images))[:_IMAGES])
     once = view or cast(View, build_views(encoder.recipe).view_a)
-    support, query = _embed(encoder, images[chosen], once, seed)  # (n, d), (V, n, d)
+    points = encoder.points(images[chosen])  # (n,)
+    support, query = points.support, _embed_views(encoder, images[chosen], once, seed)  # (V, n, d)
+    strange = _likeness_of_strangers(points)
     temperatures, likenesses = [], []
     for number in usable:
         drawn = [random.permutation(len(chosen))[:number] for _ in range(_SUPPORTS // number)]
@@ -138,7 +148,9 @@ def calibrate(
         truth = np.tile(np.arange(number), _VIEWS * len(tasks))
         temperatures.append(fit_temperature(table, truth, default_temperature(table, truth)))
         shares = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
-        likenesses.append(tuple(np.quantile(table.max(axis=1), shares).tolist()))
+        likeness = table.max(axis=1)  # (V T N,)
+        half_way = (strange - np.quantile(likeness, FALSE_REJECTIONS)) / 2
+        likenesses.append(tuple((np.quantile(likeness, shares) + half_way).tolist()))
     return Calibration(usable, tuple(temperatures), tuple(likenesses))
 
 
@@ -197,9 +209,16 @@ def read_calibration(run: str | Path) -> Calibration | None:
     return Calibration.from_dict(facts, str(path))
 
 
+def _likeness_of_strangers(points: Points) -> float:
+    """Give the cosine that few pairs of different images (n,) exceed: hardly any is of a class."""
+    cosines = points.query @ points.support.T  # (n, n)
+    apart = ~torch.eye(len(points), dtype=torch.bool)
+    return float(np.quantile(cosines[apart].numpy(), 1 - _ALIKE))
+
+
 @torch.no_grad()
-def _embed(encoder: Encoder, images: np.ndarray, view: View, seed: int) -> tuple[Tensor, Tensor]:
-    """Give supports (n, d) of the images as they are and queries (V, n, d) of views of views."""
+def _embed_views(encoder: Encoder, images: np.ndarray, view: View, seed: int) -> Tensor:
+    """Embed views of views of images (n, H, W, C) as queries (V, n, d)."""
     parts = [_milder(part) for part in view.parts]
     twice = replace(view, parts=[*parts, *parts], mean=[0.0], std=[1.0])
     generator = torch.Generator().manual_seed(seed)
@@ -208,7 +227,7 @@ def _embed(encoder: Encoder, images: np.ndarray, view: View, seed: int) -> tuple
         for begin in range(0, len(images), _BATCH):
             pictures = twice(to_batch(images[begin : begin + _BATCH]), generator)  # in [0, 1]
             queries.append(encoder.embed((255 * pictures).round().to(torch.uint8)).query)
-    return encoder.points(images).support, torch.cat(queries).view(_VIEWS, len(images), -1)
+    return torch.cat(queries).view(_VIEWS, len(images), -1)
 
 
 def _milder(part: Part) -> Part:

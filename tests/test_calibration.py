@@ -51,6 +51,20 @@ def test_the_same_seed_calibrates_alike_and_another_one_nearly(encoder, pictures
     assert np.allclose(one.temperature, other.temperature, rtol=0.5)
 
 
+def test_likenesses_move_half_way_towards_that_of_different_images(encoder, pictures, monkeypatch):
+    images = pictures[:12]
+    queries, supports = encoder.embed_query(images), encoder.embed_support(images)
+    pairs = [float(queries[a] @ supports[b]) for a in range(12) for b in range(12) if a != b]
+    found = {}
+    for share in (0.1, 0.6):
+        monkeypatch.setattr("psco.calibration._ALIKE", share)
+        found[share] = calibrate(encoder, images, ways=(5,))
+    apart = np.quantile(pairs, 0.9) - np.quantile(pairs, 0.4)
+    moved = np.subtract(found[0.1].likeness, found[0.6].likeness)
+    np.testing.assert_allclose(moved, apart / 2, atol=1e-6)
+    assert found[0.1].temperature == found[0.6].temperature
+
+
 def test_values_between_the_ways_are_interpolated_and_beyond_them_kept():
     known = Calibration((2, 8), (0.1, 0.2), ((0.1, 0.3), (0.5, 0.9)))
     assert [known.temperature_for(n) for n in (1, 2, 4, 8, 99)] == pytest.approx(
