@@ -16,7 +16,7 @@ from psco.checkpoint import load_model, read_recipe
 from psco.data.imageset import ImageArray
 from psco.errors import InputError
 from psco.methods import Method
-from psco.recipe import Recipe
+from psco.recipe import Recipe, load_recipe
 from psco.rules import Heads, Points, join_points
 from psco.views import AlikeGenerator, plain_view, resize, to_batch
 
@@ -160,16 +160,27 @@ class RawPixels:
         return Points(pixels, pixels, pixels)
 
 
-def load(run: str | Path) -> Encoder:
+def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     """Load the network of a run folder.
+
+    Parameters
+    ----------
+    run
+        The folder.
+    views_at_test
+        Instead of the recipe's number, see `Encoder.embed`; not for classifiers, whose
+        ``calibration.json`` belongs to the latter.
 
     Raises
     ------
     InputError
-        If the folder holds no finished model, or one of another architecture.
+        If the folder holds no finished model, or one of another architecture; if the number is
+        negative.
     """
     folder = Path(run)
     recipe = read_recipe(folder)
+    if views_at_test is not None:
+        recipe = load_recipe(recipe, [f"views.at_test={views_at_test}"])
     method = build_method(recipe)
     steps = load_model(folder, method)
     return Encoder(method, recipe, folder, steps)

@@ -111,6 +111,7 @@ def evaluate_tasks(
                 rule=rule,
                 options=settled,
                 transductive=classify.transductive,
+                views_at_test=model.recipe.views.at_test if isinstance(model, Encoder) else 0,
                 ways=ways,
                 shots=shots,
                 queries=predicted.shape[2],

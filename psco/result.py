@@ -35,6 +35,8 @@ class Report:
         What was classified.
     rule, options, transductive
         How; ``transductive`` says whether a prediction may depend on the other queries of a task.
+    views_at_test
+        Views of an image that are averaged with it, the same for all images.
     ways, shots, queries, tasks, seed
         Which tasks.
     mean, ci95
@@ -58,6 +60,7 @@ class Report:
     ci95: float
     options: dict[str, Any] = field(default_factory=dict)
     transductive: bool = False
+    views_at_test: int = 0
     left_out: int = 0
     per_task: tuple[float, ...] = field(default=(), repr=False)
 
@@ -79,8 +82,10 @@ class Report:
 
     @property
     def how(self) -> str:
-        """The rule in words, and whether it is inductive."""
-        return f"{self.rule} ({'transductive' if self.transductive else 'inductive'})"
+        """The rule in words, whether it is inductive, and with how many views if there are any."""
+        kind = "transductive" if self.transductive else "inductive"
+        views = f", {self.views_at_test} views at test" if self.views_at_test else ""
+        return f"{self.rule} ({kind}{views})"
 
     def to_markdown(self) -> str:
         """Write the result as a Markdown table of one row."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -77,3 +79,26 @@ def test_every_part_can_change_all_images_alike(name, pictures):
     assert any(not batch.equal(alike[0]) for batch in alike)
     each = part(one, 16, torch.Generator().manual_seed(0))
     assert (each != each[:1]).any()
+
+
+def test_reports_say_how_many_views_were_averaged(encoder, few_glyphs):
+    report = psco.evaluate(encoder, few_glyphs, tasks=3)
+    assert report.views_at_test == 3
+    assert report.how == "prototype (inductive, 3 views at test)"
+
+
+def test_another_number_of_views_can_be_tried_on_a_finished_run(few_glyphs, tiny, tmp_path, psco):
+    import psco as library
+
+    library.pretrain(few_glyphs, out=tmp_path / "run", overrides=[*tiny, "train.steps=1"])
+    plain, several = library.load(tmp_path / "run"), library.load(tmp_path / "run", views_at_test=2)
+    assert [one.recipe.views.at_test for one in (plain, several)] == [0, 2]
+    with pytest.raises(InputError, match=r"at_test.*-2"):
+        library.load(tmp_path / "run", views_at_test=-2)
+    words = ["--data", "glyphs", "--split", "val", "--tasks", 20, "--json"]
+    done = psco("evaluate", tmp_path / "run", *words, "--views-at-test", 2)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["results"]
+    images = library.load_dataset("glyphs", "val", size=16)
+    assert row["views_at_test"] == 2
+    assert row["mean"] == library.evaluate(several, images, tasks=20).mean

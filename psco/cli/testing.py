@@ -28,6 +28,10 @@ def evaluate(
     options: Annotated[
         list[str] | None, typer.Option("--set", metavar="A=B", help="An option of the rule.")
     ] = None,
+    views_at_test: Annotated[
+        int | None,
+        typer.Option(help="Views averaged with each image.", show_default="the recipe's"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides the tasks.")] = 0,
     save_tasks: Annotated[Path | None, typer.Option(help="Folder to keep the tasks in.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Folder with tasks to use again.")] = None,
@@ -44,7 +48,7 @@ def evaluate(
     from psco.rules.adapt import with_adaptation
 
     choices = read_options(options or [])
-    encoder = load(run)
+    encoder = load(run, views_at_test)
     if warning := run_warning(run):
         say(f"warning: {warning}")
     image = encoder.recipe.image
