@@ -77,7 +77,7 @@ OMNIGLOT = Study(
     recipe="omniglot-fast",
     # Before anything was chosen.
     overrides=[
-        *both("stroke=null"),
+        *both("stroke=null", "elastic.sigma=0.03"),
         "views.at_test=0",
         "method.shots=5",
         "method.own_view=false",
@@ -118,7 +118,7 @@ OMNIGLOT = Study(
 OMNIGLOT_LONGER = Study(
     data="omniglot",
     recipe="omniglot-fast",
-    overrides=["views.at_test=0"],
+    overrides=[*both("elastic.sigma=0.03"), "views.at_test=0"],
     epochs=4,
     settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
     variants={

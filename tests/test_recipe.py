@@ -58,7 +58,7 @@ def test_the_views_for_handwriting_are_sampled_at_twice_their_size_from_half_the
     affine, elastic = (VIEW_PARTS[n](**o) for n, o in recipe.views.view_a.items())
     assert (affine.rotation, affine.shear, affine.shift) == (15, 0.25, 0.2)
     assert affine.log_scale == (-0.25, 0.2)
-    assert (elastic.grid, elastic.sigma) == (6, 0.03 if name == "omniglot-fast" else 0.05)
+    assert (elastic.grid, elastic.sigma) == (6, 0.05)
     assert affine.fill == elastic.fill == "white"
 
     drawings = torch.full((6, 1, 53, 53), 255, dtype=torch.uint8)
