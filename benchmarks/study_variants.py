@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 BASE = "base"
+FOUR = [(5, 1), (5, 5), (20, 1), (20, 5)]  # ways and shots
 
 
 def both(*parts: str) -> list[str]:
@@ -84,7 +85,7 @@ OMNIGLOT = Study(
         "method.moco_temperature=0.2",
     ],
     epochs=3,
-    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    settings=FOUR,
     variants={
         "views-paper": [*views("{crop: {}, flip: {}}"), "image.source_size=105"],
         "views-crop-0.4": [*views("{crop: {scale: [0.4, 1.0]}}"), "image.source_size=105"],
@@ -120,7 +121,7 @@ OMNIGLOT_LONGER = Study(
     recipe="omniglot-fast",
     overrides=[*both("elastic.sigma=0.03"), "views.at_test=0"],
     epochs=4,
-    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    settings=FOUR,
     variants={
         "temperature-0.2": ["method.temperature=0.2"],
         "temperature-0.2-spare": ["method.temperature=0.2", "method.spare_shots=true"],
@@ -138,7 +139,7 @@ GLYPHS = Study(
     # Before anything was chosen.
     overrides=[*views("{crop: {scale: [0.4, 1.0]}}"), "method.moco_temperature=0.2"],
     epochs=3,
-    settings=[(5, 1), (5, 5), (20, 1), (20, 5)],
+    settings=FOUR,
     variants={
         "views-handwriting": views(HANDWRITING),
         "views-handwriting-stroke": views(HANDWRITING[:-1] + ", stroke: {}}"),

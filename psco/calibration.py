@@ -5,8 +5,7 @@ support, and random views of it are the queries: views of views, because a singl
 network was trained to see through, while two pictures of one class differ by more than that.
 
 Recipes differ in how much their crops leave of an image, and two that leave a fifth in turn show
-less of it than any picture of its class. So the crops here leave 0.35 of the area at least: of the
-values tried that one suits both the glyphs and Omniglot, judging by validation classes.
+less of it than any picture of its class. So the crops here leave 0.35 of the area at least.
 
 Views show how different two pictures of one thing may look, to a network that was trained to see
 through views; how alike pictures of different things look to it is a second sign of where a class

@@ -98,12 +98,11 @@ class Encoder:
         and so are the directions of supports and queries. The views change all images alike,
         whatever the batch, so an image is embedded as if it were alone.
         """
-        image, views, generator = self.recipe.image, self.recipe.views, AlikeGenerator()
+        image, at_test = self.recipe.image, self.recipe.views.at_test
         looks = [plain_view(batch, image.size, image.mean, image.std)]
-        if views.at_test:
-            view_b = build_views(self.recipe).view_b
-            generator.manual_seed(0)
-            looks += [view_b(batch, generator) for _ in range(views.at_test)]
+        if at_test:
+            view_b, generator = build_views(self.recipe).view_b, AlikeGenerator().manual_seed(0)
+            looks += [view_b(batch, generator) for _ in range(at_test)]
         features = torch.stack([self.method.backbone(look) for look in looks])  # (v, b, width)
         return Points(
             features.mean(dim=0),

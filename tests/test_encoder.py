@@ -70,8 +70,8 @@ def test_classifiers_see_the_views_at_test_too(encoder, pictures):
 
 @pytest.mark.parametrize("name", list(VIEW_PARTS))
 def test_every_part_can_change_all_images_alike(name, pictures):
-    options = {"erase": {"fill": "noise"}} if name == "erase" else {}
-    part = VIEW_PARTS[name](**VIEW_PARTS.options(name, options.get(name, {})))
+    options = {"fill": "noise"} if name == "erase" else {}
+    part = VIEW_PARTS[name](**VIEW_PARTS.options(name, options))
     channels = 3 if name in ("jitter", "grey") else 1
     one = torch.from_numpy(pictures[:1, :, :, 0]).expand(20, channels, 20, 20) / 255
     alike = [part(one, 16, AlikeGenerator().manual_seed(seed)) for seed in range(8)]
