@@ -16,7 +16,7 @@ from torch import nn
 from psco.errors import InputError
 from psco.networks import predictor, projector
 from psco.rules import RULES, Heads, Points
-from psco.rules.sgd import Trained, remains
+from psco.rules.sgd import remains, step, step_product, step_rows, trained
 
 WIDTH, DIM = 20, 8
 # Those that train a whole network take pictures, not points: tests/test_finetune.py.
@@ -235,17 +235,17 @@ def test_a_trained_parameter_takes_the_steps_of_torchs_sgd():
     start = torch.randn(2, 3, 4, generator=generator, dtype=torch.float64)
     twin = nn.Parameter(start.clone())
     optimiser = torch.optim.SGD([twin], lr=0.01, momentum=0.9, weight_decay=0.001)
-    whole, product, rows = Trained(start), Trained(start), Trained(start)
+    whole, product, rows = trained(start), trained(start), trained(start)
     for _ in range(60):
         left = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
         right = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)
         twin.grad = left.mT @ right
         optimiser.step()
-        whole.step(left.mT @ right)
-        product.step_product(left, right)
-        rows.step((left.mT @ right)[:, [2, 0, 1]], torch.tensor([2, 0, 1]))
-    for trained in (whole, product, rows):
-        torch.testing.assert_close(trained.value, twin.data, rtol=1e-10, atol=1e-10)
+        step(whole, left.mT @ right)
+        step_product(product, left, right)
+        step_rows(rows, (left.mT @ right)[:, [2, 0, 1]], torch.tensor([2, 0, 1]))
+    for weights in (whole, product, rows):
+        torch.testing.assert_close(weights.value, twin.data, rtol=1e-10, atol=1e-10)
 
 
 def test_what_remains_of_the_start_is_what_weight_decay_leaves():

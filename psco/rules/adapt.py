@@ -18,8 +18,6 @@ from psco.rules.adapt_together import adapt_together, are_usual
 from psco.rules.rule import Heads, Points
 from psco.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 
-_TASKS_AT_ONCE = 4  # about 10 MB each for the heads of the paper; more is no faster
-
 
 @dataclass(frozen=True)
 class Adapt:
@@ -39,7 +37,7 @@ class Adapt:
 
     steps: int = 50
     transductive: ClassVar[bool] = False
-    tasks_at_once: ClassVar[int] = 6 * _TASKS_AT_ONCE
+    tasks_at_once: ClassVar[int] = 48
 
     def __call__(
         self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
@@ -58,14 +56,8 @@ class Adapt:
         if labels.shape[1] < 2:
             raise InputError("rule 'adapt' needs two supports at least, for BatchNorm's sake")
         adapt = adapt_together if are_usual(heads) else adapt_one_by_one
-        scores = []
-        for begin in range(0, len(labels), _TASKS_AT_ONCE):
-            part = slice(begin, begin + _TASKS_AT_ONCE)
-            s, q = adapt(
-                support.features[part], labels[part], query.features[part], heads, self.steps
-            )  # (t, S, d), (t, Q, d)
-            scores.append(q @ prototypes(s, labels[part], ways).mT)
-        return torch.cat(scores)
+        s, q = adapt(support.features, labels, query.features, heads, self.steps)
+        return q @ prototypes(s, labels, ways).mT
 
 
 def with_adaptation(

@@ -3,28 +3,34 @@
     g    x (T, S, width) - W1 - BatchNorm, ReLU - W2 - BatchNorm - u (T, S, d)
     h    u - W3 - BatchNorm, ReLU - W4 - v (T, S, d)
 
-Four things make this several times faster than one task after the other with autograd:
+Five things make this several times faster than one task after the other with autograd:
 
-- products of all tasks are one call, and SGD is a pass less over the weights (see `Trained`);
+- products of a few tasks are one call, and SGD is a pass less over the weights (see `trained`);
 - the inputs x never change. W1 is its initial value, which all tasks share, plus a combination of
   the S supports of the task; training it costs products with their S x S kernel;
 - BatchNorm centres over the supports. The outputs of W1 come centred if x is, those of W3 do
   anyway, as u is, and what a gradient has in common for all supports never reaches a weight;
-- a class's share in Eq. (1) is the same in every step.
+- a class's share in Eq. (1) is the same in every step;
+- the steps are compiled, and every core has tasks of its own (see `psco.rules.parallel`).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from psco.rules.parallel import compile_script, on_one_core_each
 from psco.rules.rule import Heads
-from psco.rules.sgd import Trained, remains
+from psco.rules.sgd import Trained, remains, step, step_product, trained
 
 Layer = TypeVar("Layer", bound=nn.Module)
+
+_TASKS_OF_A_CORE = 2  # at once; about 10 MB each for the heads of the paper
+_TASKS_OF_ALL = 4  # at once, where a step is shared among the cores
 
 
 def are_usual(heads: Heads) -> bool:
@@ -49,7 +55,6 @@ def _layers(head: nn.Module, kind: type[Layer]) -> list[Layer]:
     return [layer for layer in head.children() if isinstance(layer, kind)]
 
 
-@torch.no_grad()
 def adapt_together(
     x: Tensor, labels: Tensor, xq: Tensor, heads: Heads, steps: int
 ) -> tuple[Tensor, Tensor]:
@@ -59,7 +64,7 @@ def adapt_together(
     ----------
     x, labels, xq
         (T, S, width) features of the supports, (T, S) their labels, (T, Q, width) features of the
-        queries; S > 1.
+        queries; T > 0, S > 1.
     heads
         Left as they are.
     steps
@@ -70,46 +75,137 @@ def adapt_together(
     tuple
         (T, S, d) supports and (T, Q, d) queries as their adapted representations of unit length.
     """
+
+    def adapt(part: slice) -> tuple[Tensor, Tensor]:
+        return _adapt(x[part], labels[part], xq[part], heads, steps)
+
+    compiled = isinstance(_compiled_training(), torch.jit.ScriptFunction)
+    if x.device.type != "cpu":
+        results = [adapt(slice(None))]
+    elif compiled:
+        # Fewer at once if there would not be some for every core.
+        size = max(1, min(_TASKS_OF_A_CORE, len(x) // torch.get_num_threads()))
+        results = on_one_core_each(adapt, _parts(len(x), size))
+    else:
+        results = [adapt(part) for part in _parts(len(x), _TASKS_OF_ALL)]
+    supports, queries = zip(*results, strict=True)
+    return torch.cat(supports), torch.cat(queries)
+
+
+def _parts(count: int, size: int) -> list[slice]:
+    return [slice(begin, begin + size) for begin in range(0, count, size)]
+
+
+@torch.no_grad()
+def _adapt(
+    x: Tensor, labels: Tensor, xq: Tensor, heads: Heads, steps: int
+) -> tuple[Tensor, Tensor]:
     T = len(x)
     linear1, linear2 = _layers(heads.projector, nn.Linear)
     linear3, linear4 = _layers(heads.predictor, nn.Linear)
     norm1, norm2 = _layers(heads.projector, nn.BatchNorm1d)
     (norm3,) = _layers(heads.predictor, nn.BatchNorm1d)
-    W1 = _FirstLayer(linear1.weight, x)
-    W2 = Trained(linear2.weight.expand(T, -1, -1))  # (T, d, m)
-    W3 = Trained(linear3.weight.T.expand(T, -1, -1))  # (T, d, m), transposed: the faster layout
-    W4 = Trained(linear4.weight.expand(T, -1, -1))  # (T, d, m)
-    hidden_g, last, hidden_h = _Hidden(norm1, T), _Norm(norm2, T), _Hidden(norm3, T)
+    W2 = trained(linear2.weight.expand(T, -1, -1))  # (T, d, m)
+    W3 = trained(linear3.weight.T.expand(T, -1, -1))  # (T, d, m), transposed: the faster layout
+    W4 = trained(linear4.weight.expand(T, -1, -1))  # (T, d, m)
+    hidden_g, last, hidden_h = _hidden(norm1, T), _norm(norm2, T), _hidden(norm3, T)
+
+    mean = x.mean(dim=1, keepdim=True)  # (T, 1, width)
+    basis = x - mean  # (T, S, width)
+    # W1 = left W₀ + aᵀ basis, with W₀ (m, width) and coefficients a.
+    a = trained(x.new_zeros(*x.shape[:2], len(linear1.weight)))  # (T, S, m)
+
+    def products(inputs: Tensor) -> tuple[Tensor, Tensor]:  # with W₀ (T, n, m), basis (T, n, S)
+        return inputs @ linear1.weight.T, inputs @ basis.mT
 
     same = (labels[:, :, None] == labels[:, None]).to(x.dtype)  # (T, S, S), the paper's A'
     share = same / same.sum(dim=2, keepdim=True)
-    mean = x.mean(dim=1, keepdim=True)  # (T, 1, width)
-    points, middle = W1.products(x - mean), W1.products(mean)
-    zero = torch.zeros_like(hidden_h.norm.mean)  # (T, 1, m)
     left = remains(steps)
-    for step in range(steps):
-        a1 = hidden_g.forward(W1.outputs(points, left[step]), W1.outputs(middle, left[step]))
-        u = last.forward(_transposed_product(W2.value, a1))  # (T, S, d)
-        a3 = hidden_h.forward(u @ W3.value, zero)
-        v = _transposed_product(W4.value, a3)  # (T, S, d)
-
-        dv, du = _contrast_gradients(v, u, share, heads.temperature)
-        da3 = dv @ W4.value
-        W4.step_product(dv, a3)
-        dh3 = hidden_h.backward(da3)
-        du += _transposed_product(W3.value, dh3)
-        W3.step_product(u, dh3)
-        dh2 = last.backward(du)
-        da1 = dh2 @ W2.value
-        W2.step_product(dh2, a1)
-        W1.coefficients.step(hidden_g.backward(da1))
+    train = _compiled_training()
+    constants = share, heads.temperature, left[:steps]
+    train(products(basis), products(mean), a, hidden_g, W2, last, W3, hidden_h, W4, *constants)
 
     def project(inputs: Tensor) -> Tensor:
-        outputs = W1.outputs(W1.products(inputs), left[steps])  # (T, n, m)
-        return last.normalise(hidden_g.infer(outputs) @ W2.value.mT)
+        outputs = torch.baddbmm(*products(inputs), a.value, beta=left[steps])  # (T, n, m)
+        return _normalise(last, _infer(hidden_g, outputs) @ W2.value.mT)
 
-    s, q = project(x), hidden_h.infer(project(xq) @ W3.value) @ W4.value.mT
+    s, q = project(x), _infer(hidden_h, project(xq) @ W3.value) @ W4.value.mT
     return F.normalize(s, dim=2), F.normalize(q, dim=2)
+
+
+@cache
+def _compiled_training() -> Any:
+    return compile_script(_train)
+
+
+# What follows is compiled: free functions, and tuples instead of objects with methods.
+
+
+class _Norm(NamedTuple):
+    """BatchNorm without affine map: running statistics (T, 1, n) of n channels of T tasks."""
+
+    mean: Tensor
+    var: Tensor
+    momentum: float
+    eps: float
+
+
+class _Hidden(NamedTuple):
+    """BatchNorm with scale and shift (T, 1, m), then ReLU, of m hidden units of T tasks."""
+
+    norm: _Norm
+    scale: Trained
+    shift: Trained
+
+
+def _norm(norm: nn.BatchNorm1d, tasks: int) -> _Norm:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.momentum is not None
+    mean = norm.running_mean.expand(tasks, 1, -1).clone()
+    return _Norm(mean, norm.running_var.expand(tasks, 1, -1).clone(), norm.momentum, norm.eps)
+
+
+def _hidden(norm: nn.BatchNorm1d, tasks: int) -> _Hidden:
+    scale, shift = (trained(p.expand(tasks, 1, -1)) for p in (norm.weight, norm.bias))
+    return _Hidden(_norm(norm, tasks), scale, shift)
+
+
+def _train(
+    points: tuple[Tensor, Tensor],  # (T, S, m), (T, S, S)
+    middle: tuple[Tensor, Tensor],  # (T, 1, m), (T, 1, S)
+    a: Trained,
+    hidden_g: _Hidden,
+    W2: Trained,
+    last: _Norm,
+    W3: Trained,
+    hidden_h: _Hidden,
+    W4: Trained,
+    share: Tensor,
+    temperature: float,
+    left: list[float],
+) -> None:
+    """Take a step for each factor in ``left``, what remains of W₀ at that step."""
+    zero = torch.zeros_like(hidden_h.norm.mean)  # (T, 1, m)
+    for remaining in left:
+        h1 = torch.baddbmm(points[0], points[1], a.value, beta=remaining)  # (T, S, m), centred
+        mean1 = torch.baddbmm(middle[0], middle[1], a.value, beta=remaining)  # (T, 1, m)
+        a1, over_sigma1 = _hidden_forward(hidden_g, h1, mean1)
+        u, over_sigma2 = _norm_forward(last, _transposed_product(W2.value, a1))  # (T, S, d)
+        h3 = u @ W3.value  # (T, S, m)
+        a3, over_sigma3 = _hidden_forward(hidden_h, h3, zero)
+        v = _transposed_product(W4.value, a3)  # (T, S, d)
+
+        dv, du = _contrast_gradients(v, u, share, temperature)
+        da3 = dv @ W4.value
+        step_product(W4, dv, a3)
+        dh3 = _hidden_backward(hidden_h, da3, h3, a3, over_sigma3)
+        du += _transposed_product(W3.value, dh3)
+        step_product(W3, u, dh3)
+        dh2 = _norm_backward(du, u, over_sigma2)
+        da1 = dh2 @ W2.value
+        step_product(W2, dh2, a1)
+        step(a, _hidden_backward(hidden_g, da1, h1, a1, over_sigma1))
 
 
 def _transposed_product(W: Tensor, a: Tensor) -> Tensor:
@@ -117,86 +213,57 @@ def _transposed_product(W: Tensor, a: Tensor) -> Tensor:
     return (W @ a.mT).mT
 
 
-class _FirstLayer:
-    """x W1ᵀ for W1 = left W₀ + aᵀ (x − mean), with W₀ (m, width) and coefficients a (T, S, m)."""
-
-    def __init__(self, start: Tensor, x: Tensor) -> None:
-        self.start = start
-        self.basis = x - x.mean(dim=1, keepdim=True)  # (T, S, width)
-        self.coefficients = Trained(x.new_zeros(*x.shape[:2], len(start)))  # (T, S, m)
-
-    def products(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Multiply inputs (T, n, width) with W₀ and with the basis: (T, n, m) and (T, n, S)."""
-        return inputs @ self.start.T, inputs @ self.basis.mT
-
-    def outputs(self, products: tuple[Tensor, Tensor], left: float) -> Tensor:  # (T, n, m)
-        return torch.baddbmm(*products, self.coefficients.value, beta=left)
+def _observe(norm: _Norm, mean: Tensor, centred: Tensor) -> Tensor:
+    """Update the running statistics; give 1/σ (T, 1, n) of (T, S, n) centred values."""
+    S = centred.shape[1]
+    squares = (centred * centred).sum(dim=1, keepdim=True)  # (T, 1, n)
+    norm.mean.lerp_(mean, norm.momentum)
+    norm.var.lerp_(squares / (S - 1), norm.momentum)
+    return (squares / S + norm.eps).rsqrt_()
 
 
-class _Norm:
-    """BatchNorm without affine map: n channels of T tasks, normalised over S supports."""
-
-    def __init__(self, norm: nn.BatchNorm1d, tasks: int) -> None:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        assert norm.momentum is not None
-        self.mean = norm.running_mean.expand(tasks, 1, -1).clone()  # (T, 1, n)
-        self.var = norm.running_var.expand(tasks, 1, -1).clone()  # (T, 1, n)
-        self.momentum, self.eps = norm.momentum, norm.eps
-
-    def observe(self, mean: Tensor, centred: Tensor) -> Tensor:
-        """Update the running statistics; give 1/σ (T, 1, n) of (T, S, n) centred values."""
-        S = centred.shape[1]
-        squares = (centred * centred).sum(dim=1, keepdim=True)  # (T, 1, n)
-        self.mean.lerp_(mean, self.momentum)
-        self.var.lerp_(squares / (S - 1), self.momentum)
-        return (squares / S + self.eps).rsqrt_()
-
-    def forward(self, h: Tensor) -> Tensor:  # (T, S, n) -> (T, S, n)
-        mean = h.mean(dim=1, keepdim=True)
-        h = h - mean
-        self.over_sigma = self.observe(mean, h)  # (T, 1, n)
-        self.u = h * self.over_sigma
-        return self.u
-
-    def backward(self, du: Tensor) -> Tensor:  # (T, S, n) -> (T, S, n)
-        along = (du * self.u).mean(dim=1, keepdim=True)
-        return (du - du.mean(dim=1, keepdim=True) - self.u * along) * self.over_sigma
-
-    def normalise(self, h: Tensor) -> Tensor:
-        """Normalise (T, any, n) with the running statistics."""
-        return (h - self.mean) * (self.var + self.eps).rsqrt()
+def _norm_forward(norm: _Norm, h: Tensor) -> tuple[Tensor, Tensor]:  # u (T, S, n), 1/σ
+    mean = h.mean(dim=1, keepdim=True)
+    h = h - mean
+    over_sigma = _observe(norm, mean, h)  # (T, 1, n)
+    return h * over_sigma, over_sigma
 
 
-class _Hidden:
-    """BatchNorm with scale and shift, then ReLU, of m hidden units of T tasks."""
+def _norm_backward(du: Tensor, u: Tensor, over_sigma: Tensor) -> Tensor:  # (T, S, n)
+    along = (du * u).mean(dim=1, keepdim=True)
+    return (du - du.mean(dim=1, keepdim=True) - u * along) * over_sigma
 
-    def __init__(self, norm: nn.BatchNorm1d, tasks: int) -> None:
-        self.norm = _Norm(norm, tasks)
-        self.scale = Trained(norm.weight.expand(tasks, 1, -1))  # (T, 1, m)
-        self.shift = Trained(norm.bias.expand(tasks, 1, -1))  # (T, 1, m)
 
-    def forward(self, h: Tensor, mean: Tensor) -> Tensor:
-        """Take values (T, S, m) that are centred already, and the mean (T, 1, m) they had."""
-        self.h, self.over_sigma = h, self.norm.observe(mean, h)
-        factor = self.scale.value * self.over_sigma  # (T, 1, m)
-        self.a = torch.addcmul(self.shift.value, h, factor).relu_()
-        return self.a
+def _normalise(norm: _Norm, h: Tensor) -> Tensor:
+    """Normalise (T, any, n) with the running statistics."""
+    return (h - norm.mean) * (norm.var + norm.eps).rsqrt()
 
-    def backward(self, da: Tensor) -> Tensor:
-        """Turn (T, S, m) into the gradient of h, but for a part common to all S; train."""
-        dy: Tensor = torch.ops.aten.threshold_backward(da, self.a, 0)  # ReLU
-        shift = dy.sum(dim=1, keepdim=True)  # (T, 1, m)
-        scale = (dy * self.h).sum(dim=1, keepdim=True).mul_(self.over_sigma)  # (T, 1, m)
-        factor = self.scale.value * self.over_sigma
-        dh = dy.addcmul_(self.h, scale * self.over_sigma, value=-1 / dy.shape[1]).mul_(factor)
-        self.scale.step(scale)
-        self.shift.step(shift)
-        return dh
 
-    def infer(self, h: Tensor) -> Tensor:
-        """Apply to (T, any, m) with the running statistics."""
-        return torch.addcmul(self.shift.value, self.norm.normalise(h), self.scale.value).relu_()
+def _hidden_forward(layer: _Hidden, h: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn (T, S, m) that are centred already, and the mean they had, into activations and 1/σ."""
+    over_sigma = _observe(layer.norm, mean, h)  # (T, 1, m)
+    factor = layer.scale.value * over_sigma
+    return torch.addcmul(layer.shift.value, h, factor).relu_(), over_sigma
+
+
+def _hidden_backward(
+    layer: _Hidden, da: Tensor, h: Tensor, a: Tensor, over_sigma: Tensor
+) -> Tensor:
+    """Turn (T, S, m) into the gradient of h, but for a part common to all S; train."""
+    dy: Tensor = torch.ops.aten.threshold_backward(da, a, 0)  # ReLU
+    shift = dy.sum(dim=1, keepdim=True)  # (T, 1, m)
+    scale = (dy * h).sum(dim=1, keepdim=True).mul_(over_sigma)  # (T, 1, m)
+    factor = layer.scale.value * over_sigma
+    dh = dy.addcmul_(h, scale * over_sigma, value=-1.0 / dy.shape[1]).mul_(factor)
+    step(layer.scale, scale)
+    step(layer.shift, shift)
+    return dh
+
+
+def _infer(layer: _Hidden, h: Tensor) -> Tensor:
+    """Apply to (T, any, m) with the running statistics."""
+    y = _normalise(layer.norm, h)
+    return torch.addcmul(layer.shift.value, y, layer.scale.value).relu_()
 
 
 def _contrast_gradients(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.rules.rule import Heads, Points
-from psco.rules.sgd import Trained, remains
+from psco.rules.sgd import remains, step_rows, trained
 
 _BATCH = 4
 
@@ -55,7 +55,7 @@ class LinearProbe:
         start = self._start(x.shape[2], ways, random).to(x)  # (width + 1, N)
 
         kernel, logits0 = x @ x.mT, x @ start  # (T, S, S), (T, S, N)
-        coefficients = Trained(torch.zeros_like(target))  # (T, S, N)
+        coefficients = trained(torch.zeros_like(target))  # (T, S, N)
         left = remains(self.epochs * (S // batch))
         step = 0
         for _ in range(self.epochs):
@@ -65,7 +65,7 @@ class LinearProbe:
                     logits0[:, rows], kernel[:, rows], coefficients.value, beta=left[step]
                 )  # (T, 4, N)
                 error = (logits.softmax(dim=2) - target[:, rows]) / batch  # (T, 4, N)
-                coefficients.step(error, rows)
+                step_rows(coefficients, error, rows)
                 step += 1
         xq = _with_ones(query.features)  # (T, Q, width + 1)
         return torch.baddbmm(xq @ start, xq @ x.mT, coefficients.value, beta=left[step])

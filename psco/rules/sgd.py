@@ -12,11 +12,15 @@ follow the goal U = W − V/c, and the goal moves by gradients only:
 with ρ = μ (1 + ηc), γ = (1 + ηc) / c and w = ηc / (1 + ηc). These are the same steps with a pass
 over the memory less, and they are linear: weights that are W₀ plus a combination of given vectors
 remain so, and only the coefficients need training.
+
+`step` and `step_product` are also compiled by `psco.rules.parallel`: their constants are defaults,
+as a compiled function does not see those of its module.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,32 +38,48 @@ _GAMMA = (1 + LEARNING_RATE * _c) / _c
 _PACE = LEARNING_RATE * _c / (1 + LEARNING_RATE * _c)
 
 
-class Trained:
-    """A parameter of T tasks under SGD.
+class Trained(NamedTuple):
+    """A parameter of T tasks under SGD: see `trained`."""
 
-    Parameters
-    ----------
-    start
-        (T, ...) values before the first step; copied.
-    """
+    value: Tensor
+    goal: Tensor
 
-    def __init__(self, start: Tensor) -> None:
-        self.value = start.clone(memory_format=torch.contiguous_format)
-        self._goal = self.value.clone()
 
-    def step(self, gradient: Tensor, rows: Tensor | None = None) -> None:
-        """Take a step along a gradient of the same shape; or (T, r, ...), zero but for r rows."""
-        self._goal.mul_(_RHO)
-        if rows is None:
-            self._goal.add_(gradient, alpha=-_GAMMA)
-        else:
-            self._goal.index_add_(1, rows, gradient, alpha=-_GAMMA)
-        self.value.lerp_(self._goal, _PACE)
+def trained(start: Tensor) -> Trained:
+    """Begin with values (T, ...), which are copied; the functions below change the copies."""
+    value = start.clone(memory_format=torch.contiguous_format)
+    return Trained(value, value.clone())
 
-    def step_product(self, left: Tensor, right: Tensor) -> None:
-        """Take a step of a matrix (T, a, b) along leftᵀ right of (T, S, a) and (T, S, b)."""
-        self._goal.baddbmm_(left.mT, right, beta=_RHO, alpha=-_GAMMA)
-        self.value.lerp_(self._goal, _PACE)
+
+def step(
+    weights: Trained,
+    gradient: Tensor,
+    rho: float = _RHO,
+    gamma: float = _GAMMA,
+    pace: float = _PACE,
+) -> None:
+    """Take a step along a gradient (T, ...)."""
+    weights.goal.mul_(rho).add_(gradient, alpha=-gamma)
+    weights.value.lerp_(weights.goal, pace)
+
+
+def step_rows(weights: Trained, gradient: Tensor, rows: Tensor) -> None:
+    """Take a step along a gradient that is zero but for r rows: (T, r, ...)."""
+    weights.goal.mul_(_RHO).index_add_(1, rows, gradient, alpha=-_GAMMA)
+    weights.value.lerp_(weights.goal, _PACE)
+
+
+def step_product(
+    weights: Trained,
+    left: Tensor,
+    right: Tensor,
+    rho: float = _RHO,
+    gamma: float = _GAMMA,
+    pace: float = _PACE,
+) -> None:
+    """Take a step of a matrix (T, a, b) along leftᵀ right of (T, S, a) and (T, S, b)."""
+    weights.goal.baddbmm_(left.mT, right, beta=rho, alpha=-gamma)
+    weights.value.lerp_(weights.goal, pace)
 
 
 def remains(steps: int) -> list[float]:
