@@ -63,6 +63,9 @@ COMMON = {
     "moco-temperature-0.07": ["method.moco_temperature=0.07"],
 }
 
+# Of a single shot, the reciprocal filter always leaves one.
+FOR_MANY_SHOTS = ("shots-1", "reciprocal-1", "reciprocal-3")
+
 HANDWRITING = (
     "{affine: {rotation: 15, shear: 0.25, log_scale: [-0.25, 0.2], shift: 0.2}, elastic: {}}"
 )
@@ -154,12 +157,7 @@ GLYPHS = Study(
         "queue-2048": ["method.queue_size=2048"],
         "shots-5": ["method.shots=5"],
         "heads-2048": ["heads.hidden=2048"],
-        # Of one shot, as here, the reciprocal filter always leaves one.
-        **{
-            name: change
-            for name, change in COMMON.items()
-            if name != "shots-1" and "reciprocal" not in name
-        },
+        **{name: change for name, change in COMMON.items() if name not in FOR_MANY_SHOTS},
     },
 )
 
