@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import psco
@@ -268,3 +269,28 @@ def test_bad_words_on_the_command_line_are_one_line(words, message, tmp_path, mo
     assert message in run.stderr
     assert run.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_own_images_are_not_tested_on_what_was_trained_on_without_saying_so(psco, small, tmp_path):
+    random = np.random.default_rng(0)
+    for place in ("old", "new"):
+        for name in "ab":
+            (tmp_path / place / name).mkdir(parents=True)
+            for number in range(4):
+                pixels = random.integers(0, 256, (20, 20), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / place / name / f"{number}.png")
+    words = ["compare", "--train", "--methods", "moco", "--steps", 1, "--tasks", 2, "--ways", 2]
+    words += ["--queries", 2, "--json", *(word for change in small for word in ("--set", change))]
+    words += ["--set", "train.batch_size=4", "--data", tmp_path / "new"]
+
+    same = psco(*words, "--out", tmp_path / "same")
+    assert same.returncode == 0, same.stderr
+    assert (
+        "has no splits: every method is tested on the images that it was trained on" in same.stderr
+    )
+
+    other = psco(*words, "--out", tmp_path / "other", "--train-data", tmp_path / "old")
+    assert other.returncode == 0, other.stderr
+    assert "has no splits" not in other.stderr
+    weights = [tmp_path / run / "moco" / "model.safetensors" for run in ("same", "other")]
+    assert weights[0].read_bytes() != weights[1].read_bytes()

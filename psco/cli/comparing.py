@@ -69,6 +69,10 @@ def compare(
     train: Annotated[
         bool, typer.Option("--train", help="Train the methods first, in --out.")
     ] = False,
+    train_data: Annotated[
+        str | None,
+        typer.Option(help="With --train: what to train on, if not the training split of --data."),
+    ] = None,
     methods: Annotated[
         str, typer.Option(help="With --train: methods, separated by commas.")
     ] = "psco,moco,simclr,swav",
@@ -92,6 +96,7 @@ def compare(
 ) -> None:
     """Compare runs on the same tasks, or train methods on the same budget and compare them."""
     from psco.comparison import compare as compare_runs
+    from psco.data import has_splits
 
     if data is None:
         raise InputError("--data is missing: what to test on, such as --data glyphs")
@@ -105,8 +110,15 @@ def compare(
 
         minutes = None if budget is None else _minutes(budget)
         names = [name.strip() for name in methods.split(",") if name.strip()]
+        source = data if train_data is None else train_data
+        if source == data and not has_splits(data):
+            typer.echo(
+                f"{data!r} has no splits: every method is tested on the images that it was trained "
+                f"on, which flatters those that see labels; give others with --train-data",
+                err=True,
+            )
         trained = train_methods(
-            data, names, out, minutes, steps, seed, recipe, settings or [], root
+            source, names, out, minutes, steps, seed, recipe, settings or [], root
         )
         folders = [run.folder for run in trained]
         trained[-1].require_finished("the same command")

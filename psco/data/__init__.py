@@ -24,6 +24,11 @@ from psco.data.shards import are_shards, load_shards
 from psco.errors import InputError, unknown_name
 
 
+def has_splits(source: object) -> bool:
+    """Say whether `load_dataset` knows splits of it: named data sets have them."""
+    return isinstance(source, str) and (source == "glyphs" or source in BENCHMARKS)
+
+
 def load_dataset(
     source: object,
     split: str = "train",
@@ -109,4 +114,4 @@ def with_channels(images: ImageSet, channels: int | None) -> ImageSet:
     return ImageSet(converted, images.labels, images.classes, images.name, images.split)
 
 
-__all__ = ["ImageSet", "dataset_names", "load_dataset", "with_channels"]
+__all__ = ["ImageSet", "dataset_names", "has_splits", "load_dataset", "with_channels"]
