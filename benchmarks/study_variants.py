@@ -133,6 +133,8 @@ OMNIGLOT_LONGER = Study(
         "views-affine-weaker": both(AFFINE_WEAKER),
         "views-elastic-0.05": both("elastic.sigma=0.05"),
         "views-affine-weaker-elastic-0.05": both(AFFINE_WEAKER, "elastic.sigma=0.05"),
+        "queue-4096": ["method.queue_size=4096"],
+        "filled-queue": ["method.filled_queue=true"],
     },
 )
 
