@@ -135,6 +135,8 @@ OMNIGLOT_LONGER = Study(
         "views-affine-weaker-elastic-0.05": both(AFFINE_WEAKER, "elastic.sigma=0.05"),
         "queue-4096": ["method.queue_size=4096"],
         "filled-queue": ["method.filled_queue=true"],
+        "momentum-0.95": ["method.momentum=0.95"],
+        "momentum-0.95-queue-4096": ["method.momentum=0.95", "method.queue_size=4096"],
     },
 )
 
