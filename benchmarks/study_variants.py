@@ -99,6 +99,7 @@ OMNIGLOT = Study(
         "views-elastic-0.05": both("elastic.sigma=0.05"),
         "views-stroke": both("stroke={}"),
         "views-erase": ["views.view_a.erase={fill: white}"],
+        "views-at-test-4": ["views.at_test=4"],
         "best-together": [*TOGETHER, "method.moco_temperature=0.1"],
         "best-together-0.07": [*TOGETHER, "method.moco_temperature=0.07"],
         "rate-0.05": ["train.learning_rate=0.05"],
