@@ -122,6 +122,16 @@ def test_resize_weights_equal_a_slow_loop(data, filter):
     )
 
 
+@pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("source", "target"), [(105, 28), (20, 33), (1, 4)])
+def test_resize_weights_are_the_same_with_and_without_a_table(monkeypatch, filter, source, target):
+    length = torch.arange(1, source + 1)
+    start = (source - length) // 2
+    tabled = resize_weights(start, length, source, target, filter)
+    monkeypatch.setattr("psco.views.resample.TABLED", 0)
+    assert resize_weights(start, length, source, target, filter).equal(tabled)
+
+
 def test_resize_weights_of_a_batch_sum_to_one_and_are_zero_outside():
     start, length = torch.tensor([0, 3, 50, 7]), torch.tensor([56, 2, 6, 40])
     weights = resize_weights(start, length, 56, 28, "bicubic")

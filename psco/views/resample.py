@@ -8,6 +8,7 @@ different, takes two batched matrix products.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -20,6 +21,7 @@ Filter = Literal["bilinear", "bicubic"]
 RADIUS: dict[str, int] = {"bilinear": 1, "bicubic": 2}
 
 BUFFER = 2**18  # pixels that are resampled at a time: what a core's cache holds
+TABLED = 512  # sides up to which the weights of all stretches are kept, in 4 MB
 
 
 def filter_values(distance: Tensor, filter: Filter) -> Tensor:
@@ -55,7 +57,8 @@ def resize_weights(
     Parameters
     ----------
     start, length
-        (B,), the first pixel and the number of pixels of each stretch; they lie in [0, source].
+        (B,) int64, the first pixel and the number of pixels of each stretch; they lie in
+        [0, source], and a stretch has at least one pixel.
     source
         Number of input pixels along the axis.
     target
@@ -75,28 +78,62 @@ def resize_weights(
     """
     if filter not in RADIUS:
         raise InputError(f"filter must be one of {', '.join(RADIUS)}, not {filter!r}")
-    device, radius = start.device, RADIUS[filter]
-    start, length = start.double()[:, None], length.double()[:, None]  # (B, 1)
+    if source <= TABLED:
+        # Where a stretch begins only moves its weights, and there are few lengths.
+        table = _all_stretches(source, target, filter, start.device)
+        first, weights = (values[length - 1] for values in table)
+    else:
+        first, weights = _stretch_weights(length, source, target, filter)
+    taps = torch.arange(weights.shape[2], device=start.device)
+    # Taps beyond the stretch have weight zero, so it does not matter where they are added.
+    pixel = (first + start[:, None])[:, :, None].add(taps).clamp_(max=source - 1)  # (B, t, k)
+    dense = torch.zeros(len(start), target, source, device=start.device)
+    return dense.scatter_add_(2, pixel, weights)  # (B, t, s)
+
+
+def _stretch_weights(
+    length: Tensor, source: int, target: int, filter: Filter
+) -> tuple[Tensor, Tensor]:
+    """Give the weights of stretches that begin at the first pixel, without the zeros around them.
+
+    Parameters
+    ----------
+    length
+        (n,) int64, from 1 to ``source``.
+    source, target, filter
+        As of `resize_weights`.
+
+    Returns
+    -------
+    first
+        (n, target) int64, the first pixel under the filter.
+    weights
+        (n, target, k) float32, of that pixel and the next ones. There are as many as the widest
+        filter covers, that of a stretch of ``source`` pixels, whatever the stretches are.
+    """
+    device, radius = length.device, RADIUS[filter]
+    length = length.double()[:, None]  # (n, 1)
     scale = length / target
     stretch = scale.clamp(min=1)
     steps = torch.arange(target, device=device, dtype=torch.float64)
-    centre = start + (steps + 0.5) * scale  # (B, t)
-    first = (centre - radius * stretch + 0.5).floor().maximum(start)  # (B, t)
-
-    # Only the few pixels under the filter are computed; most of a dense row would be zero. The
-    # widest filter is that of a crop of the whole side, whatever the crops of this batch are.
+    centre = (steps + 0.5) * scale  # (n, t)
+    first = (centre - radius * stretch + 0.5).floor().clamp_(min=0)  # (n, t)
     taps = torch.arange(2 * math.ceil(radius * max(source / target, 1)) + 1, device=device)  # (k,)
-    offset = ((first + 0.5 - centre) / stretch).float()  # (B, t)
-    step = (taps / stretch).float()  # (B, k)
-    weights = filter_values(offset[:, :, None] + step[:, None, :], filter)  # (B, t, k)
-    left = (start + length - first).float()  # (B, t), pixels from the first to the stretch's end
+    offset = ((first + 0.5 - centre) / stretch).float()  # (n, t)
+    step = (taps / stretch).float()  # (n, k)
+    weights = filter_values(offset[:, :, None] + step[:, None, :], filter)  # (n, t, k)
+    left = (length - first).float()  # (n, t), pixels from the first to the stretch's end
     weights *= taps.float() < left[:, :, None]
     weights /= weights.sum(2, keepdim=True)
+    return first.long(), weights
 
-    # Taps beyond the stretch have weight zero, so it does not matter where they are added.
-    pixel = (first.long()[:, :, None] + taps).clamp_(max=source - 1)  # (B, t, k)
-    dense = torch.zeros(len(start), target, source, device=device)
-    return dense.scatter_add_(2, pixel, weights)  # (B, t, s)
+
+@lru_cache(maxsize=16)
+def _all_stretches(
+    source: int, target: int, filter: Filter, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Give `_stretch_weights` of the lengths 1, ..., ``source``: some 16 source^2 bytes."""
+    return _stretch_weights(torch.arange(1, source + 1, device=device), source, target, filter)
 
 
 def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -178,7 +215,7 @@ def _centre_weights(
 ) -> Tensor:
     """Resize a side by ``size / short`` and keep the central ``size`` pixels: (1, size, side)."""
     target = size * side // short
-    start = torch.zeros(1, device=device)
+    start = torch.zeros(1, device=device, dtype=torch.int64)
     weights = resize_weights(start, torch.full_like(start, side), side, target, filter)
     margin = round((target - size) / 2)
     return weights[:, margin : margin + size]
