@@ -93,18 +93,22 @@ def test_single_precision_holds_for_images_far_from_zero_mean():
     torch.testing.assert_close(fused(single, x.float()).double(), out, rtol=1e-4, atol=1e-4)
 
 
-def test_moments_of_patches_are_sums_over_all_of_them():
-    x = images(3, 2, 5, 4)
-    padded = torch.zeros(3, 2, 7, 6, dtype=x.dtype)
+def test_patches_come_window_by_window_with_a_one_and_moments_are_their_products():
+    x = images(3, 2, 6, 4)
+    padded = torch.zeros(3, 2, 8, 6, dtype=x.dtype)
     padded[:, :, 1:-1, 1:-1] = x
-    total, products = torch.zeros(18).double(), torch.zeros(18, 18).double()
+    places = [
+        (2 * i + a, 2 * j + b) for a in (0, 1) for b in (0, 1) for i in range(3) for j in range(2)
+    ]
+    moments = torch.zeros(19, 19).double()
+    rows = patches(x)
+    assert rows.shape == (3, 19, 24)
     for n in range(3):
-        for i in range(5):
-            for j in range(4):
-                p = padded[n, :, i : i + 3, j : j + 3].flatten()
-                total, products = total + p, products + p[:, None] * p
-    for ours, theirs in zip(patch_moments(patches(x)), (total, products), strict=True):
-        torch.testing.assert_close(ours, theirs)
+        for place, (i, j) in enumerate(places):
+            p = torch.cat([padded[n, :, i : i + 3, j : j + 3].flatten(), torch.ones(1)])
+            assert rows[n, :, place].equal(p)
+            moments += p[:, None] * p
+    torch.testing.assert_close(patch_moments(rows), moments)
 
 
 def test_a_network_computes_the_same_with_and_without_fusing(monkeypatch):
