@@ -76,6 +76,9 @@ AFFINE_STRONGER = "affine={rotation: 22, shear: 0.37, log_scale: [-0.37, 0.3], s
 # What has helped alone.
 TOGETHER = [*both("stroke={}"), "method.own_view=true", "method.shots=1"]
 
+# What the recipe had before anything was chosen about them.
+PAPER_QUEUE = ["method.momentum=0.99", "method.queue_size=16384"]
+
 OMNIGLOT = Study(
     data="omniglot",
     recipe="omniglot-fast",
@@ -86,6 +89,7 @@ OMNIGLOT = Study(
         "method.shots=5",
         "method.own_view=false",
         "method.moco_temperature=0.2",
+        *PAPER_QUEUE,
     ],
     epochs=3,
     settings=FOUR,
@@ -123,7 +127,7 @@ OMNIGLOT = Study(
 OMNIGLOT_LONGER = Study(
     data="omniglot",
     recipe="omniglot-fast",
-    overrides=[*both("elastic.sigma=0.03"), "views.at_test=0"],
+    overrides=[*both("elastic.sigma=0.03"), "views.at_test=0", *PAPER_QUEUE],
     epochs=4,
     settings=FOUR,
     variants={
