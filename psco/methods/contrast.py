@@ -46,9 +46,10 @@ def contrast_with_queue(
         A scalar.
     """
     usual = not (z.requires_grad or queue.requires_grad) and q.dtype == z.dtype == queue.dtype
-    # Unit vectors have logits within 1/τ of zero, so one shift of 1/τ serves all of them.
-    span = -math.log(torch.finfo(q.dtype).tiny)
-    if usual and 2 / temperature < 0.9 * span and not torch.is_autocast_enabled(q.device.type):
+    # Unit vectors have logits within 1/τ of zero: their exponentials need no shift to be added up.
+    largest = 1 / temperature + math.log(len(queue) + len(z))  # logarithm of the sum, at most
+    safe = largest < 0.9 * math.log(torch.finfo(q.dtype).max)
+    if usual and safe and not torch.is_autocast_enabled(q.device.type):
         loss: Tensor = _QueueContrast.apply(  # type: ignore[no-untyped-call]
             q, z, queue, temperature, batch_negatives, spared
         )
@@ -86,22 +87,22 @@ class _QueueContrast(torch.autograd.Function):
         batch_negatives: bool,
         spared: Tensor | None,
     ) -> Tensor:
-        shift, scaled = 1 / temperature, q / temperature
+        scaled = q / temperature
         own = (scaled * z).sum(dim=1)  # (N,)
-        p = (scaled @ queue.T).sub_(shift).exp_()  # (N, M), the softmax but for its sum
+        p = (scaled @ queue.T).exp_()  # (N, M), the softmax but for its sum
         if spared is not None:
             p.scatter_(1, spared, 0.0)
         total, expected = p.sum(dim=1), p @ queue  # (N,), (N, d), the mean key but for the sum
         if batch_negatives:
-            near = (scaled @ z.T).sub_(shift).exp_()  # (N, N)
+            near = (scaled @ z.T).exp_()  # (N, N)
             total, expected = total + near.sum(dim=1), expected.addmm_(near, z)
         else:
-            near = (own - shift).exp()  # (N,)
+            near = own.exp()  # (N,)
             total, expected = total + near, expected.addcmul_(near[:, None], z)
         ctx.save_for_backward(
             expected.div_(total[:, None]).sub_(z).div_(temperature * len(q))  # dL/dq
         )
-        return (total.log() + shift - own).mean()
+        return (total.log() - own).mean()
 
     @staticmethod
     @once_differentiable
