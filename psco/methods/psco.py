@@ -391,6 +391,7 @@ class PsCo(Method):
             sim = z @ queue.T  # (N, M)
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
+            del sim, A_tilde  # memory that is in the caches, for the logits of the MoCo loss
             keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
             s = queue[all_shots.flatten()]  # (NK, d)
             s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default
