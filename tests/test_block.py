@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from psco.networks import first_block
 from psco.networks.block import can_fuse, conv_block
 from psco.networks.convnet import ConvNet
 from psco.networks.first_block import patch_moments, patches
@@ -68,6 +69,15 @@ def test_images_may_be_taken_a_few_at_a_time(monkeypatch, size, gradients):
         whole = fused(copy.deepcopy(block), x)
         monkeypatch.setattr("psco.networks.first_block._MAP_AT_ONCE", 700)  # two or three images
         torch.testing.assert_close(fused(block, x), whole)
+
+
+def test_the_first_block_is_the_same_without_the_compiler(monkeypatch):
+    block, x = layers(), images(5, 3, 8, 8)
+    assert isinstance(first_block._compiled(first_block._won), torch.jit.ScriptFunction)
+    compiled = both_ways(x, block, fused)
+    monkeypatch.setattr(first_block, "_compiled", lambda function: function)
+    for a, b in zip(both_ways(x, block, fused), compiled, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_equal_numbers_in_a_window_pass_the_gradient_to_one_of_them():

@@ -18,7 +18,7 @@ LAYERS = [
     ["version", "errors"],
     ["disk", "stopping"],
     ["confidence"],
-    ["registry", "optional", "runtime", "progress", "ranks"],
+    ["compiled", "registry", "optional", "runtime", "progress", "ranks"],
     ["launch"],
     ["data"],
     ["seal"],

@@ -9,9 +9,10 @@ import threading
 import pytest
 import torch
 
+from psco.compiled import compile_script
 from psco.networks import predictor, projector
 from psco.rules import Heads, adapt_together
-from psco.rules.parallel import compile_script, on_one_core_each
+from psco.rules.parallel import on_one_core_each
 
 THREADS = torch.get_num_threads()
 

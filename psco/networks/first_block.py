@@ -17,13 +17,16 @@ is pooled are then four whole pieces of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from psco.compiled import compile_script
 
 FEW_CHANNELS = 4  # up to which the patches take less memory than the map
 _MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, what a second-level cache holds
@@ -74,10 +77,7 @@ class _FirstBlock(torch.autograd.Function):
         of_rows = torch.cat([(filters * factor[:, None]).T, (shift - mean * factor)[None]])
 
         out = x.new_empty(N, H * W // 4, len(weight))
-        for part, y in _maps(rows, of_rows):
-            left, right = y.unbind(2)  # (n, 2, HW/4, C)
-            upper, lower = torch.maximum(left, right, out=left).unbind(1)
-            torch.maximum(upper, lower, out=out[part]).relu_()
+        _compiled(_pool_maps)(rows, of_rows, out, _images_at_once(out))
         ctx.save_for_backward(rows, of_rows, filters, scale, mean, rate, out, moments)
         ctx.mark_non_differentiable(mean, variance)
         return out.view(N, H // 2, W // 2, -1).permute(0, 3, 1, 2), mean, variance
@@ -87,11 +87,7 @@ class _FirstBlock(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         rows, of_rows, filters, scale, mean, rate, out, moments = ctx.saved_tensors
         gradient = gradient.permute(0, 2, 3, 1).reshape(out.shape)  # (N, HW/4, C)
-        won = torch.zeros_like(of_rows)  # (P + 1, C)
-        for part, y in _maps(rows, of_rows):
-            g = torch.ops.aten.threshold_backward(gradient[part], out[part], 0)
-            _give_to_winners(g, y)
-            won += torch.bmm(rows[part], y.flatten(1, 3)).sum(dim=0)  # Σ g p, and Σ g
+        won = _compiled(_won)(rows, of_rows, out, gradient, _images_at_once(out))  # (P + 1, C)
         won, d_shift = won[:-1].T, won[-1]  # (C, P), (C,)
         d_scale = rate * ((won * filters).sum(dim=1) - mean * d_shift)  # (C,)
         n = int(rows[:, 0].numel())
@@ -102,8 +98,17 @@ class _FirstBlock(torch.autograd.Function):
         return None, d_filters.view(len(filters), -1, 3, 3), d_scale, d_shift, None
 
 
-def _maps(rows: Tensor, of_rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Compute the normalised map for a few images at a time, always in the same memory.
+def _images_at_once(out: Tensor) -> int:
+    return max(1, _MAP_AT_ONCE // (4 * out[0].numel()))
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return compile_script(function)
+
+
+def _pool_maps(rows: Tensor, of_rows: Tensor, out: Tensor, size: int) -> None:
+    """Compute the normalised map and pool it, for a few images at a time in the same memory.
 
     Parameters
     ----------
@@ -111,35 +116,62 @@ def _maps(rows: Tensor, of_rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
         (N, P + 1, HW) patches.
     of_rows
         (P + 1, C) filters and, in the last row, what is added to a channel.
-
-    Yields
-    ------
-    tuple
-        Which images, and (n, 2, 2, HW/4, C): row and column in a window, window, channel.
+    out
+        (N, HW/4, C), written.
+    size
+        Images at a time.
     """
-    (N, _, HW), C = rows.shape, of_rows.shape[1]
-    size = max(1, _MAP_AT_ONCE // (HW * C))
-    memory = rows.new_empty(min(size, N), HW, C)
-    for begin in range(0, N, size):
-        part = slice(begin, begin + size)
-        turned = rows[part].mT  # (n, HW, P + 1)
-        n = len(turned)
-        torch.bmm(turned, of_rows.expand(n, -1, -1), out=memory[:n])
-        yield part, memory[:n].view(n, 2, 2, HW // 4, C)
+    memory = torch.empty([size, 2, 2, out.size(1), out.size(2)], dtype=out.dtype)
+    for begin in range(0, rows.size(0), size):
+        turned, pooled = rows[begin : begin + size].mT, out[begin : begin + size]
+        n = pooled.size(0)
+        y = memory[:n]  # (n, 2, 2, HW/4, C)
+        torch.bmm(turned, of_rows.expand(n, -1, -1), out=y.view(n, -1, y.size(4)))
+        left, right = y.unbind(2)  # (n, 2, HW/4, C)
+        torch.maximum(left, right, out=left)
+        upper, lower = left.unbind(1)  # (n, HW/4, C)
+        torch.maximum(upper, lower, out=pooled)
+        pooled.relu_()
 
 
-def _give_to_winners(g: Tensor, y: Tensor) -> None:
-    """Replace a map (n, 2, 2, m, C) by its gradient: g (n, m, C) at the first of the largest.
+def _won(rows: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor, size: int) -> Tensor:
+    """Compute the map again and give Σ g p over the places that have won the pooling.
 
-    Where a comparison is 1 the number goes one way, and what is left, itself or 0, the other.
+    Of equal places the first wins. Where a comparison is 1 the gradient goes one way, and what is
+    left of it, itself or 0, the other.
+
+    Parameters
+    ----------
+    rows, of_rows, size
+        As of `_pool_maps`.
+    out, gradient
+        (N, HW/4, C), what was given forward and g before the ReLU.
+
+    Returns
+    -------
+    Tensor
+        (P + 1, C), with Σ g in the last row.
     """
-    left, right = y.unbind(2)  # (n, 2, m, C)
-    larger = torch.maximum(left, right)
-    right.gt_(left)
-    upper, lower = left.unbind(1)  # (n, m, C)
-    torch.gt(larger[:, 1], larger[:, 0], out=lower).mul_(g)
-    torch.sub(g, lower, out=upper)
-    left.sub_(right.mul_(left))
+    won = torch.zeros_like(of_rows)
+    memory = torch.empty([size, 2, 2, out.size(1), out.size(2)], dtype=out.dtype)
+    spare = torch.empty_like(memory[:, :, 0])
+    for begin in range(0, rows.size(0), size):
+        patch, pooled = rows[begin : begin + size], out[begin : begin + size]
+        n = pooled.size(0)
+        g = torch.ops.aten.threshold_backward(gradient[begin : begin + size], pooled, 0)
+        y, larger = memory[:n], spare[:n]  # (n, 2, 2, HW/4, C), (n, 2, HW/4, C)
+        flat = y.view(n, -1, y.size(4))  # (n, HW, C)
+        torch.bmm(patch.mT, of_rows.expand(n, -1, -1), out=flat)
+        left, right = y.unbind(2)  # (n, 2, HW/4, C)
+        torch.maximum(left, right, out=larger)
+        right.gt_(left)
+        upper, lower = left.unbind(1)  # (n, HW/4, C)
+        torch.gt(larger[:, 1], larger[:, 0], out=lower)
+        lower.mul_(g)
+        torch.sub(g, lower, out=upper)
+        left.sub_(right.mul_(left))
+        won += torch.bmm(patch, flat).sum(dim=0)
+    return won
 
 
 def map_gradient(

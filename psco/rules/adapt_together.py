@@ -23,7 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.rules.parallel import compile_script, on_one_core_each
+from psco.compiled import compile_script
+from psco.rules.parallel import on_one_core_each
 from psco.rules.rule import Heads
 from psco.rules.sgd import Trained, remains, step, step_product, trained
 
