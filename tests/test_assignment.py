@@ -132,7 +132,7 @@ def test_overlap_counts_shots_that_another_row_has_too():
 def test_ranking_by_the_plan_is_the_plan_but_for_a_factor_of_each_row(matrix, epsilon):
     sim = torch.from_numpy(matrix).double()
     plan = psco.sinkhorn(sim, epsilon, 3)
-    ranks = rank_by_plan_(sim.clone(), epsilon, 3)
+    ranks = rank_by_plan_(sim / epsilon, 2 / epsilon, 3)
     torch.testing.assert_close(ranks / ranks.sum(dim=1, keepdim=True) / len(sim), plan)
 
 

@@ -18,18 +18,34 @@ _MOST_BLOCKS = 32  # of a row that are looked at in full; beyond it nothing is g
 
 
 @torch.no_grad()
-def rank_by_plan_(cosines: Tensor, epsilon: float, iterations: int, shared: bool = False) -> Tensor:
-    """Overwrite cosines (N, M) by the plan of `sinkhorn`, up to a factor for each row.
+def rank_by_plan_(scaled: Tensor, span: float, iterations: int, shared: bool = False) -> Tensor:
+    """Overwrite similarities / ε by the plan of `sinkhorn`, up to a factor for each row.
 
     Which entries of a row are the largest, and in which proportion, is all that the selection of
-    shots asks for, and the factors u do not change that. With cosines nothing has to be measured
-    first, so this takes three passes over the matrix less. If the rows are ``shared``, each process
-    has some of those of the plan, and sums over columns are sums over all processes.
+    shots asks for, and the factors u do not change that. Where it is known how far similarities
+    can differ nothing has to be measured first, so this takes four passes over the matrix less.
+
+    Parameters
+    ----------
+    scaled
+        (N, M), similarities / ε.
+    span
+        By how much they differ at most: 2 / ε for cosines.
+    iterations
+        Sinkhorn's rounds.
+    shared
+        Whether each process has some of the rows of the plan: sums over columns are then sums over
+        all processes.
+
+    Returns
+    -------
+    Tensor
+        (N, M), in the same memory where the numbers allow it.
     """
-    sim = cosines if cosines.dtype == torch.float64 else cosines.float()  # half is too coarse
-    if not fits(2 / epsilon, sim.dtype):
-        return log_sinkhorn(sim, epsilon, iterations, shared)
-    kernel = sim.div_(epsilon).exp_()  # (N, M)
+    sim = scaled if scaled.dtype == torch.float64 else scaled.float()  # half is too coarse
+    if not fits(span, sim.dtype):
+        return log_sinkhorn(sim, 1.0, iterations, shared)
+    kernel = sim.exp_()  # (N, M)
     return kernel.mul_(column_factors(kernel, iterations, shared))
 
 

@@ -388,7 +388,7 @@ class PsCo(Method):
         with torch.no_grad():
             z = F.normalize(g_ema(f_ema(x2)), dim=1)  # (N, d)
             queue = self.queue.live(self.shots).to(z.dtype)  # (M, d)
-            sim = z @ queue.T  # (N, M)
+            sim = (z / self.sinkhorn_epsilon) @ queue.T  # (N, M), over ε as the rounds want it
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
             del sim, A_tilde  # memory that is in the caches, for the logits of the MoCo loss
@@ -433,9 +433,9 @@ class PsCo(Method):
 
     def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
         if self.sinkhorn:
-            epsilon, iterations = self.sinkhorn_epsilon, self.sinkhorn_iterations
-            return rank_by_plan_(sim, epsilon, iterations, shared=True)
-        return (sim / self.sinkhorn_epsilon).softmax(dim=1) if self.sample_shots else sim
+            span = 2 / self.sinkhorn_epsilon
+            return rank_by_plan_(sim, span, self.sinkhorn_iterations, shared=True)
+        return sim.softmax(dim=1) if self.sample_shots else sim
 
     def _change_task(self, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor | None]:
         counts = None  # (N, K), which shots take part

@@ -28,7 +28,7 @@ def codes(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     Tensor
         (N, P) whose rows sum to 1, without gradient.
     """
-    plan = rank_by_plan_(scores.clone(), epsilon, iterations)  # (N, P)
+    plan = rank_by_plan_(scores / epsilon, 2 / epsilon, iterations)  # (N, P)
     return plan / plan.sum(dim=1, keepdim=True)
 
 
