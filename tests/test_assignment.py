@@ -147,10 +147,14 @@ def test_one_shot_is_the_largest_entry_as_with_more_shots():
 def test_the_largest_columns_are_those_of_a_full_sort(rows, k, columns):
     order = torch.Generator().manual_seed(rows * columns + k)
     scores = torch.stack([torch.randperm(columns, generator=order) for _ in range(rows)]).float()
-    assert torch.equal(largest_columns(scores, k), scores.argsort(dim=1, descending=True)[:, :k])
+    expected = scores.argsort(dim=1, descending=True)[:, :k]
+    assert torch.equal(largest_columns(scores, k), expected)
+    by_columns = scores.T.contiguous().T
+    assert torch.equal(largest_columns(by_columns, k), expected)
 
 
 def test_of_equal_scores_the_first_is_the_largest_one():
     scores = torch.zeros(2, 640)
     scores[1, [130, 140, 500]] = 1.0
     assert largest_columns(scores, 1).tolist() == [[0], [130]]
+    assert largest_columns(scores.T.contiguous().T, 1).tolist() == [[0], [130]]

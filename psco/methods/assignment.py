@@ -99,7 +99,7 @@ def largest_columns(scores: Tensor, k: int) -> Tensor:
     Parameters
     ----------
     scores
-        (N, M).
+        (N, M), stored by rows or by columns.
     k
         1 <= k <= M.
 
@@ -109,9 +109,13 @@ def largest_columns(scores: Tensor, k: int) -> Tensor:
         (N, k) int64. For k = 1, of equal scores the first.
     """
     if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
-        return _largest(scores, k)
+        return _largest(scores.contiguous(), k)
     blocks = scores.view(len(scores), -1, _BLOCK)  # (N, M / B, B)
-    chosen = _largest(blocks.amax(dim=2), k)  # (N, k)
+    if scores.T.is_contiguous():  # stored by columns: numbers of a row lie far apart
+        maxima = blocks.permute(1, 2, 0).amax(dim=1).T  # (N, M / B)
+    else:
+        maxima = blocks.amax(dim=2)
+    chosen = _largest(maxima, k)  # (N, k)
     candidates = blocks.gather(1, chosen[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)  # (N, kB)
     places = _largest(candidates, k)
     block, column = places // _BLOCK, places % _BLOCK
