@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import psco
-from psco.methods.assignment import largest_columns, rank_by_plan_
+from psco.methods.assignment import largest_columns, rank_by_plan_, scaled_similarity
 
 matrices = st.tuples(st.integers(1, 6), st.integers(1, 9)).flatmap(
     lambda shape: arrays(
@@ -134,6 +134,12 @@ def test_ranking_by_the_plan_is_the_plan_but_for_a_factor_of_each_row(matrix, ep
     plan = psco.sinkhorn(sim, epsilon, 3)
     ranks = rank_by_plan_(sim / epsilon, 2 / epsilon, 3)
     torch.testing.assert_close(ranks / ranks.sum(dim=1, keepdim=True) / len(sim), plan)
+
+
+def test_scaled_similarity_is_the_product_over_epsilon():
+    random = torch.Generator().manual_seed(0)
+    z, queue = (torch.rand(n, 7, generator=random, dtype=torch.float64) for n in (5, 12))
+    torch.testing.assert_close(scaled_similarity(z, queue, 0.05), z @ queue.T / 0.05)
 
 
 def test_one_shot_is_the_largest_entry_as_with_more_shots():

@@ -29,6 +29,7 @@ from psco.methods.assignment import (
     log_sinkhorn,
     rank_by_plan_,
     row_factors,
+    scaled_similarity,
 )
 from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
@@ -388,10 +389,10 @@ class PsCo(Method):
         with torch.no_grad():
             z = F.normalize(g_ema(f_ema(x2)), dim=1)  # (N, d)
             queue = self.queue.live(self.shots).to(z.dtype)  # (M, d)
-            sim = (queue @ (z / self.sinkhorn_epsilon).T).T  # (N, M), z @ queue.T over ε, quicker
+            sim = scaled_similarity(z, queue, self.sinkhorn_epsilon)  # (N, M), z @ queue.T / ε
             A_tilde = self._assign(sim)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
-            del sim, A_tilde  # memory that is in the caches, for the logits of the MoCo loss
+            del sim, A_tilde  # as large as the logits of the MoCo loss, which get their memory
             keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
             s = queue[all_shots.flatten()]  # (NK, d)
             s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from psco.networks.first_block import can_pool_first, first_block, map_gradient
+from psco.networks.first_block import first_block, map_gradient, suits_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
@@ -68,7 +68,7 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
         (N, width, H/2, W/2), the halves rounded as ``pool`` says.
     """
     out: Tensor
-    if can_pool_first(x):
+    if suits_first_block(x):
         out, mean, variance = first_block(x, conv.weight, norm.weight, norm.bias, norm.eps)
     else:
         # Channels of negative scale are turned over: they pool and normalise the negative map.

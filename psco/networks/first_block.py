@@ -32,7 +32,7 @@ FEW_CHANNELS = 4  # up to which the patches take less memory than the map
 _MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, what a second-level cache holds
 
 
-def can_pool_first(x: Tensor) -> bool:
+def suits_first_block(x: Tensor) -> bool:
     """Say whether `first_block` takes these images (N, c, H, W) and saves time."""
     few, even = x.shape[1] <= FEW_CHANNELS, x.shape[2] % 2 == x.shape[3] % 2 == 0
     return few and even and not x.requires_grad
