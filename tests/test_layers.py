@@ -21,7 +21,7 @@ LAYERS = [
     ["compiled", "registry", "optional", "runtime", "progress", "ranks"],
     ["launch"],
     ["data"],
-    ["seal"],
+    ["kernels", "seal"],
     ["views"],
     ["momentum", "networks"],
     ["inner_loop"],

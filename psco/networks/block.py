@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from psco.kernels import Map, conv_pool, conv_pool_back, suits_conv_pool
 from psco.networks.first_block import first_block, map_gradient, suits_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
@@ -100,50 +101,60 @@ class _ConvBlock(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float, ceil: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        y = F.conv2d(x, weight, padding=1)  # (N, C, H, W)
-        mean, variance = torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0)
-        rate = (variance + eps).rsqrt()  # (C,)
+        needed = any(ctx.needs_input_grad)
+        way = conv_pool if suits_conv_pool(x, weight) else _plain_conv_pool
+        found = way(x, weight, ceil, needed)
+        mean, rate = found.mean, (found.variance + eps).rsqrt()  # (C,), (C,)
         factor = scale * rate
-        if any(ctx.needs_input_grad):
-            pooled, winners = F.max_pool2d(y, 2, ceil_mode=ceil, return_indices=True)
-        else:
-            pooled, winners = F.max_pool2d(y, 2, ceil_mode=ceil), None
-        out = torch.addcmul(_wide(shift - mean * factor), pooled, _wide(factor)).relu_()
-        if winners is not None:
+        out = torch.addcmul(_wide(shift - mean * factor), found.pooled, _wide(factor)).relu_()
+        if needed:
             ctx.ceil = ceil
-            ctx.save_for_backward(x, weight, scale, mean, rate, pooled, out, winners, y)
-        ctx.mark_non_differentiable(mean, variance)
-        return out, mean, variance
+            ctx.save_for_backward(x, weight, scale, rate, out, *found)
+        ctx.mark_non_differentiable(mean, found.variance)
+        return out, mean, found.variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, scale, mean, rate, pooled, out, winners, y = ctx.saved_tensors
+        x, weight, scale, rate, out, *saved = ctx.saved_tensors
+        found = Map(*saved)
         g = torch.ops.aten.threshold_backward(gradient, out, 0)  # (N, C, H/2, W/2)
         d_shift = g.sum(dim=(0, 2, 3))  # (C,)
-        d_scale = rate * ((g * pooled).sum(dim=(0, 2, 3)) - mean * d_shift)  # (C,)
-        n = y[:, 0].numel()
-        factor, slope, offset = map_gradient(scale, rate, mean, d_scale, d_shift, n)
+        d_scale = rate * ((g * found.pooled).sum(dim=(0, 2, 3)) - found.mean * d_shift)  # (C,)
+        n = x[:, 0].numel()
+        factor, slope, offset = map_gradient(scale, rate, found.mean, d_scale, d_shift, n)
         g = g.mul_(_wide(factor))
-        d_y = _unpool(g, y, ctx.ceil, winners)
-        d_y.addcmul_(y, _wide(slope)).add_(_wide(offset))
-        d_x, d_weight = _filters_back(d_y, x, weight, ctx.needs_input_grad[0])
+        back = conv_pool_back if suits_conv_pool(x, weight) else _plain_conv_pool_back
+        d_x, d_weight = back(x, weight, found, g, slope, offset, ctx.ceil, ctx.needs_input_grad[0])
         return d_x, d_weight, d_scale, d_shift, None, None
 
 
-def _unpool(g: Tensor, y: Tensor, ceil: bool, winners: Tensor) -> Tensor:
-    two, one, zero = [2, 2], [1, 1], [0, 0]
-    spread: Tensor = _pool_back(g, y, two, two, zero, one, ceil, winners)
-    return spread
+def _plain_conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
+    """Do what `conv_pool` does by torch's own operations."""
+    y = F.conv2d(x, weight, padding=1)  # (N, C, H, W)
+    mean, variance = torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0)
+    if not keep:
+        return Map(F.max_pool2d(y, 2, ceil_mode=ceil), mean, variance, None)
+    pooled, winners = F.max_pool2d(y, 2, ceil_mode=ceil, return_indices=True)
+    return Map(pooled, mean, variance, y, winners)
 
 
-def _filters_back(
-    d_y: Tensor, x: Tensor, weight: Tensor, need_input: bool
+def _plain_conv_pool_back(
+    x: Tensor,
+    weight: Tensor,
+    found: Map,
+    g: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    ceil: bool,
+    need_input: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    one = [1, 1]
-    d_x, d_weight, _ = _convolve_back(
-        d_y, x, weight, None, one, one, one, False, [0, 0], 1, [need_input, True, False]
-    )
+    """Do what `conv_pool_back` does by torch's own operations."""
+    two, one, zero = [2, 2], [1, 1], [0, 0]
+    d_y = _pool_back(g, found.y, two, two, zero, one, ceil, found.winners)
+    d_y.addcmul_(found.y, _wide(slope)).add_(_wide(offset))
+    wanted = [need_input, True, False]
+    d_x, d_weight, _ = _convolve_back(d_y, x, weight, None, one, one, one, False, zero, 1, wanted)
     return d_x, d_weight
 
 

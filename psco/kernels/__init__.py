@@ -1,0 +1,11 @@
+"""What torch has no operation for and a step spends its time with, written in C.
+
+A kernel does in one pass over memory what takes torch several. Each has a twin in plain torch,
+which is used where there is no compiler, for other number formats and on other devices, and tests
+hold the two to the same numbers. ``psco doctor`` tells whether the kernels are there.
+"""
+
+from psco.kernels.block import Map, conv_pool, conv_pool_back, suits_conv_pool
+from psco.kernels.build import absence
+
+__all__ = ["Map", "absence", "conv_pool", "conv_pool_back", "suits_conv_pool"]

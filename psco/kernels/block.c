@@ -1,0 +1,316 @@
+/* A block of 3 x 3 convolution, statistics and 2 x 2 max pooling, forward and backward.
+ *
+ * Convolution is that of Winograd, F(2 x 2, 3 x 3) in the letters of Lavin and Gray (2016): a tile
+ * of 2 x 2 outputs Y comes from 4 x 4 inputs d and filters g as
+ *
+ *     Y = A^T [ (G g G^T) . (B^T d B) ] A,
+ *
+ * so that, over all channels, sixteen matrix products replace nine of four times their rows. Two
+ * things make it worth while here: tiles are processed in pieces that stay in the second-level
+ * cache from the first transform to the last, and a tile is a window of the pooling, so that what
+ * comes out of the last transform is added up and pooled while it is in registers.
+ *
+ * Backward each factor is the transpose of the above: with dM = A dY A^T, the filters get
+ * G^T [ sum over tiles of (B^T d B) dM ] G, the inputs B [ (G g G^T) dM ] B^T.
+ *
+ * Images are (N, H, W, C), maps (N, H, W, D); a side has half as many tiles, rounded up. Matrices
+ * of the transforms come as (16, rows, columns). C and D are multiples of `BLOCK_CHANNELS`.
+ */
+
+#include <omp.h>
+#include <string.h>
+
+#include "vectors.h"
+
+enum {
+    ROWS = 7, COLUMNS = 2 * LANES, /* of a product that are in registers at a time */
+    PIECE = 8 * ROWS,              /* tiles that are processed at a time */
+    BLOCK_CHANNELS = 2 * LANES
+};
+
+int64_t block_channels(void) { return BLOCK_CHANNELS; }
+
+/* Numbers that each thread needs for itself. */
+int64_t block_scratch(int64_t C, int64_t D) { return 16 * PIECE * (C + D) + 2 * C + 2 * D; }
+
+typedef struct {
+    int64_t H, W, C, D;  /* sides and channels of images, channels of the map */
+    int64_t rows, columns;             /* of tiles */
+    int64_t pooled_rows, pooled_columns;
+} Shape;
+
+static Shape shape_of(int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil) {
+    return (Shape){H, W, C, D, (H + 1) / 2, (W + 1) / 2, (H + ceil) / 2, (W + ceil) / 2};
+}
+
+/* Where a tile is: its image, and the row and column of its first output. */
+typedef struct { int64_t image, row, column; } Tile;
+
+static Tile tile_at(const Shape *s, int64_t number) {
+    int64_t place = number % (s->rows * s->columns);
+    return (Tile){number / (s->rows * s->columns), 2 * (place / s->columns), 2 * (place % s->columns)};
+}
+
+/* The four places of a tile in a map (N, H, W, D), as offsets; -1 where the map has ended. */
+static void places_of(const Shape *s, Tile t, int64_t places[4]) {
+    for (int k = 0; k < 4; k++) {
+        int64_t row = t.row + k / 2, column = t.column + k % 2;
+        int inside = row < s->H && column < s->W;
+        places[k] = inside ? ((t.image * s->H + row) * s->W + column) * s->D : -1;
+    }
+}
+
+/* The offset of a tile in the pooled map; -1 where pooling leaves it out. */
+static int64_t pooled_place(const Shape *s, Tile t) {
+    int64_t row = t.row / 2, column = t.column / 2;
+    if (row >= s->pooled_rows || column >= s->pooled_columns) return -1;
+    return ((t.image * s->pooled_rows + row) * s->pooled_columns + column) * s->D;
+}
+
+/* The sixteen inputs of a tile; `outside` stands for those beyond the edge of the image. */
+static void inputs_of(const Shape *s, Tile t, float *images, float *outside, float *inputs[16]) {
+    for (int k = 0; k < 16; k++) {
+        int64_t row = t.row + k / 4 - 1, column = t.column + k % 4 - 1;
+        int inside = row >= 0 && row < s->H && column >= 0 && column < s->W;
+        inputs[k] = inside ? images + ((t.image * s->H + row) * s->W + column) * s->C : outside;
+    }
+}
+
+/* c = a b of (rows, inner) and (inner, columns); rows are rounded up to a multiple of ROWS. */
+static void product(const float *a, const float *b, float *c, int rows, int inner, int columns) {
+    for (int r = 0; r < rows; r += ROWS)
+        for (int n = 0; n < columns; n += COLUMNS) {
+            vec sum[ROWS][2] = {{{0}}};
+            for (int k = 0; k < inner; k++) {
+                const float *line = b + k * columns + n;
+                vec left = load(line), right = load(line + LANES);
+#pragma GCC unroll 7
+                for (int i = 0; i < ROWS; i++) {
+                    sum[i][0] += a[(r + i) * inner + k] * left;
+                    sum[i][1] += a[(r + i) * inner + k] * right;
+                }
+            }
+            for (int i = 0; i < ROWS; i++) {
+                store(c + (r + i) * columns + n, sum[i][0]);
+                store(c + (r + i) * columns + n + LANES, sum[i][1]);
+            }
+        }
+}
+
+/* c += a^T b of (count, rows) and (count, columns). */
+static void add_product(const float *a, const float *b, float *c, int count, int rows, int columns) {
+    enum { TALL = 8 };
+    for (int r = 0; r < rows; r += TALL)
+        for (int n = 0; n < columns; n += COLUMNS) {
+            vec sum[TALL][2];
+            for (int i = 0; i < TALL; i++) {
+                sum[i][0] = load(c + (r + i) * columns + n);
+                sum[i][1] = load(c + (r + i) * columns + n + LANES);
+            }
+            for (int t = 0; t < count; t++) {
+                const float *line = b + t * columns + n;
+                vec left = load(line), right = load(line + LANES);
+#pragma GCC unroll 8
+                for (int i = 0; i < TALL; i++) {
+                    sum[i][0] += a[t * rows + r + i] * left;
+                    sum[i][1] += a[t * rows + r + i] * right;
+                }
+            }
+            for (int i = 0; i < TALL; i++) {
+                store(c + (r + i) * columns + n, sum[i][0]);
+                store(c + (r + i) * columns + n + LANES, sum[i][1]);
+            }
+        }
+}
+
+/* V = B^T d B of `count` tiles: (16, PIECE, C). */
+static void transform_inputs(
+    const Shape *s, const float *images, int64_t first, int count, float *zeros, float *V) {
+    const int64_t step = PIECE * s->C;
+    for (int t = 0; t < count; t++) {
+        float *inputs[16];
+        inputs_of(s, tile_at(s, first + t), (float *)images, zeros, inputs);
+        for (int64_t c = 0; c < s->C; c += LANES) {
+            vec e[4][4];
+            for (int j = 0; j < 4; j++) {
+                vec d0 = load(inputs[j] + c), d1 = load(inputs[4 + j] + c);
+                vec d2 = load(inputs[8 + j] + c), d3 = load(inputs[12 + j] + c);
+                e[0][j] = d0 - d2;
+                e[1][j] = d1 + d2;
+                e[2][j] = d2 - d1;
+                e[3][j] = d1 - d3;
+            }
+            float *v = V + t * s->C + c;
+            for (int i = 0; i < 4; i++, v += 4 * step) {
+                store(v, e[i][0] - e[i][2]);
+                store(v + step, e[i][1] + e[i][2]);
+                store(v + 2 * step, e[i][2] - e[i][1]);
+                store(v + 3 * step, e[i][1] - e[i][3]);
+            }
+        }
+    }
+}
+
+/* Y = A^T M A of `count` tiles, M (16, PIECE, D): stored if wanted, pooled, and added to the sums
+ * (2, D) of numbers and squares. */
+static void transform_outputs(
+    const Shape *s, const float *M, int64_t first, int count, float *map, float *pooled, float *sums) {
+    const int64_t step = PIECE * s->D;
+    for (int t = 0; t < count; t++) {
+        Tile tile = tile_at(s, first + t);
+        int64_t places[4], window = pooled_place(s, tile);
+        places_of(s, tile, places);
+        for (int64_t c = 0; c < s->D; c += LANES) {
+            vec e[2][4], y[4];
+            const float *m = M + t * s->D + c;
+            for (int j = 0; j < 4; j++, m += step) {
+                vec m1 = load(m + 4 * step), m2 = load(m + 8 * step);
+                e[0][j] = load(m) + m1 + m2;
+                e[1][j] = m1 - m2 - load(m + 12 * step);
+            }
+            for (int i = 0; i < 2; i++) {
+                y[2 * i] = e[i][0] + e[i][1] + e[i][2];
+                y[2 * i + 1] = e[i][1] - e[i][2] - e[i][3];
+            }
+            vec sum = load(sums + c), squares = load(sums + s->D + c), most = y[0];
+            for (int k = 0; k < 4; k++) {
+                if (places[k] < 0) continue;
+                sum += y[k];
+                squares += y[k] * y[k];
+                most = larger(y[k], most);
+                if (map) store(map + places[k] + c, y[k]);
+            }
+            store(sums + c, sum);
+            store(sums + s->D + c, squares);
+            if (window >= 0) store(pooled + window + c, most);
+        }
+    }
+}
+
+/* dM = A dY A^T of `count` tiles: (16, PIECE, D). The gradient of a map y is slope y + offset, and
+ * g more where y is the first in its window that equals the pooled number. */
+static void transform_gradients(
+    const Shape *s, const float *map, const float *pooled, const float *g, const float *slope,
+    const float *offset, int64_t first, int count, float *dM) {
+    const int64_t step = PIECE * s->D;
+    for (int t = 0; t < count; t++) {
+        Tile tile = tile_at(s, first + t);
+        int64_t places[4], window = pooled_place(s, tile);
+        places_of(s, tile, places);
+        for (int64_t c = 0; c < s->D; c += LANES) {
+            vec left = {0}, most = {0}, d[4], e[4][2];
+            if (window >= 0) left = load(g + window + c), most = load(pooled + window + c);
+            for (int k = 0; k < 4; k++) {
+                d[k] = (vec){0};
+                if (places[k] < 0) continue;
+                vec y = load(map + places[k] + c);
+                mask won = y == most;
+                d[k] = load(slope + c) * y + load(offset + c) + where(won, left);
+                left = where(~won, left);
+            }
+            for (int j = 0; j < 2; j++) {
+                e[0][j] = d[j];
+                e[1][j] = d[j] + d[2 + j];
+                e[2][j] = d[j] - d[2 + j];
+                e[3][j] = -d[2 + j];
+            }
+            float *m = dM + t * s->D + c;
+            for (int i = 0; i < 4; i++, m += 4 * step) {
+                store(m, e[i][0]);
+                store(m + step, e[i][0] + e[i][1]);
+                store(m + 2 * step, e[i][0] - e[i][1]);
+                store(m + 3 * step, -e[i][1]);
+            }
+        }
+    }
+}
+
+/* Add B dV B^T of `count` tiles, dV (16, PIECE, C), to the gradient of the images. */
+static void add_to_inputs(
+    const Shape *s, const float *dV, int64_t first, int count, float *d_images, float *unused) {
+    const int64_t step = PIECE * s->C, size = s->H * s->W * s->C;
+    for (int t = 0; t < count; t++) {
+        float *inputs[16];
+        Tile tile = tile_at(s, first + t);
+        if (tile.row == 0 && tile.column == 0) /* the first of an image */
+            memset(d_images + tile.image * size, 0, size * sizeof(float));
+        inputs_of(s, tile, d_images, unused, inputs);
+        for (int64_t c = 0; c < s->C; c += LANES) {
+            vec e[4][4];
+            const float *v = dV + t * s->C + c;
+            for (int j = 0; j < 4; j++, v += step) {
+                vec v0 = load(v), v1 = load(v + 4 * step), v2 = load(v + 8 * step);
+                vec v3 = load(v + 12 * step);
+                e[0][j] = v0;
+                e[1][j] = v1 - v2 + v3;
+                e[2][j] = v1 + v2 - v0;
+                e[3][j] = -v3;
+            }
+            for (int i = 0; i < 4; i++) {
+                float **to = inputs + 4 * i;
+                store(to[0] + c, load(to[0] + c) + e[i][0]);
+                store(to[1] + c, load(to[1] + c) + e[i][1] - e[i][2] + e[i][3]);
+                store(to[2] + c, load(to[2] + c) + e[i][1] + e[i][2] - e[i][0]);
+                store(to[3] + c, load(to[3] + c) - e[i][3]);
+            }
+        }
+    }
+}
+
+/* U is (16, C, D). Writes the map if it is not NULL, the pooled map, and of each thread the sums
+ * (threads, 2, D) of numbers and squares; `scratch` is (threads, block_scratch(C, D)). */
+void block_forward(
+    const float *images, const float *U, float *map, float *pooled, double *sums, float *scratch,
+    int64_t N, int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil, int64_t threads) {
+    const Shape s = shape_of(H, W, C, D, ceil);
+    const int64_t tiles = s.rows * s.columns;
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
+        float *V = scratch + me * block_scratch(C, D), *M = V + 16 * PIECE * C;
+        float *zeros = M + 16 * PIECE * D, *few = zeros + 2 * C; /* the sums of a piece */
+        double *mine = sums + me * 2 * D;
+        memset(zeros, 0, C * sizeof(float));
+        int64_t end = share(N, me + 1, all) * tiles;
+        for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
+            int count = end - first < PIECE ? end - first : PIECE;
+            transform_inputs(&s, images, first, count, zeros, V);
+            for (int k = 0; k < 16; k++)
+                product(V + k * PIECE * C, U + k * C * D, M + k * PIECE * D, count, C, D);
+            memset(few, 0, 2 * D * sizeof(float));
+            transform_outputs(&s, M, first, count, map, pooled, few);
+            for (int64_t c = 0; c < 2 * D; c++) mine[c] += few[c];
+        }
+    }
+}
+
+/* U is (16, D, C), the transpose of the above; g is multiplied by the factor of the normalisation
+ * already. Writes the gradient of the images if it is not NULL, and adds to that of U, (threads,
+ * 16, C, D). */
+void block_backward(
+    const float *images, const float *U, const float *map, const float *pooled, const float *g,
+    const float *slope, const float *offset, float *d_images, float *d_U, float *scratch,
+    int64_t N, int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil, int64_t threads) {
+    const Shape s = shape_of(H, W, C, D, ceil);
+    const int64_t tiles = s.rows * s.columns;
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
+        float *V = scratch + me * block_scratch(C, D), *dM = V + 16 * PIECE * C;
+        float *zeros = dM + 16 * PIECE * D, *unused = zeros + C;
+        float *mine = d_U + me * 16 * C * D;
+        memset(zeros, 0, C * sizeof(float));
+        int64_t end = share(N, me + 1, all) * tiles;
+        for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
+            int count = end - first < PIECE ? end - first : PIECE;
+            transform_inputs(&s, images, first, count, zeros, V);
+            transform_gradients(&s, map, pooled, g, slope, offset, first, count, dM);
+            for (int k = 0; k < 16; k++) {
+                float *v = V + k * PIECE * C, *m = dM + k * PIECE * D;
+                add_product(v, m, mine + k * C * D, count, C, D);
+                if (d_images) product(m, U + k * C * D, v, count, D, C);
+            }
+            if (d_images) add_to_inputs(&s, V, first, count, d_images, unused);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+"""Convolution, statistics and pooling in one pass: see ``block.c``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from psco.kernels.build import call, library
+
+
+class Map(NamedTuple):
+    """A convolution's map y: pooled, its statistics, and what going back needs if it was asked for."""
+
+    pooled: Tensor  # (N, D, H/2, W/2)
+    mean: Tensor  # (D,)
+    variance: Tensor  # (D,), biased
+    y: Tensor | None  # (N, D, H, W)
+    winners: Tensor | None = None  # (N, D, H/2, W/2), of torch's pooling
+
+
+def suits_conv_pool(x: Tensor, weight: Tensor) -> bool:
+    """Say whether `conv_pool` takes these images (N, C, H, W) and filters (D, C, 3, 3)."""
+    single = x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"
+    if not single or library() is None:
+        return False
+    D, C = weight.shape[:2]
+    return C % _channels() == D % _channels() == 0
+
+
+def conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
+    """Convolve images with 3 x 3 filters and pool the map 2 x 2.
+
+    Parameters
+    ----------
+    x
+        (N, C, H, W).
+    weight
+        (D, C, 3, 3), which see one pixel of zeros around the images.
+    ceil
+        Whether pooling keeps an odd last row and column.
+    keep
+        Whether the whole map is given too, as `conv_pool_back` needs it.
+    """
+    x = _by_pixel(x)
+    N, C, H, W = x.shape
+    D, up = len(weight), int(ceil)
+    y = _empty_map(N, D, H, W) if keep else None
+    pooled = _empty_map(N, D, (H + up) // 2, (W + up) // 2)
+    threads = torch.get_num_threads()
+    sums = torch.zeros(threads, 2, D, dtype=torch.float64)
+    U = _spread_filters(weight.permute(2, 3, 1, 0))  # (16, C, D)
+    call("block_forward", x, U, y, pooled, sums, _scratch(C, D), N, H, W, C, D, up, threads)
+    first, second = (sums.sum(dim=0) / (N * H * W)).unbind()
+    return Map(pooled, first.float(), (second - first.square()).clamp_(min=0).float(), y)
+
+
+def conv_pool_back(
+    x: Tensor,
+    weight: Tensor,
+    found: Map,
+    g: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    ceil: bool,
+    need_input: bool,
+) -> tuple[Tensor | None, Tensor]:
+    """Give the gradients of images and filters.
+
+    Parameters
+    ----------
+    x, weight, ceil
+        As of `conv_pool`.
+    found
+        What it gave, with the whole map y.
+    g
+        (N, D, H/2, W/2), the gradient of the pooled map.
+    slope, offset
+        (D,): the gradient of y is that of the pooled map where it has won, plus slope · y + offset.
+    need_input
+        Whether the gradient of the images is wanted.
+
+    Returns
+    -------
+    tuple
+        (N, C, H, W) or None, and (D, C, 3, 3).
+    """
+    x = _by_pixel(x)
+    N, C, H, W = x.shape
+    D, threads = len(weight), torch.get_num_threads()
+    d_x = _empty_map(N, C, H, W) if need_input else None
+    d_U = torch.zeros(threads, 16, C, D)
+    U = _spread_filters(weight.permute(2, 3, 0, 1))  # (16, D, C)
+    maps = (found.y, found.pooled, _by_pixel(g), slope, offset, d_x, d_U, _scratch(C, D))
+    call("block_backward", x, U, *maps, N, H, W, C, D, int(ceil), threads)
+    d_weight = _G().T @ d_U.sum(dim=0).view(16, C * D)  # (9, CD)
+    return d_x, d_weight.view(3, 3, C, D).permute(3, 2, 0, 1)
+
+
+def _spread_filters(filters: Tensor) -> Tensor:
+    """Give G g Gᵀ, (16, a, b), of filters g (3, 3, a, b)."""
+    return (_G() @ filters.reshape(9, -1)).view(16, *filters.shape[2:])
+
+
+@cache
+def _G() -> Tensor:  # noqa: N802, the paper's letter
+    """Give G ⊗ G, (16, 9), of Winograd's F(2 x 2, 3 x 3)."""
+    G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    return torch.kron(G, G)
+
+
+@cache
+def _channels() -> int:
+    return call("block_channels")
+
+
+def _scratch(C: int, D: int) -> Tensor:
+    return torch.empty(torch.get_num_threads(), call("block_scratch", C, D))
+
+
+def _by_pixel(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _empty_map(*shape: int) -> Tensor:
+    return torch.empty(shape, memory_format=torch.channels_last)
