@@ -12,7 +12,7 @@ from psco.kernels.build import call, library
 
 
 class Map(NamedTuple):
-    """A convolution's map y: pooled, its statistics, and what going back needs if it was asked for."""
+    """A convolution's map y: pooled, its statistics, and on demand what going back needs."""
 
     pooled: Tensor  # (N, D, H/2, W/2)
     mean: Tensor  # (D,)
