@@ -14,21 +14,15 @@
  * G^T [ sum over tiles of (B^T d B) dM ] G, the inputs B [ (G g G^T) dM ] B^T.
  *
  * Images are (N, H, W, C), maps (N, H, W, D); a side has half as many tiles, rounded up. Matrices
- * of the transforms come as (16, rows, columns). C and D are multiples of `BLOCK_CHANNELS`.
+ * of the transforms come as (16, rows, columns). C and D are multiples of COLUMNS.
  */
 
 #include <omp.h>
 #include <string.h>
 
-#include "vectors.h"
+#include "products.h"
 
-enum {
-    ROWS = 7, COLUMNS = 2 * LANES, /* of a product that are in registers at a time */
-    PIECE = 8 * ROWS,              /* tiles that are processed at a time */
-    BLOCK_CHANNELS = 2 * LANES
-};
-
-int64_t block_channels(void) { return BLOCK_CHANNELS; }
+enum { PIECE = 7 * ROWS }; /* tiles that are processed at a time */
 
 /* Numbers that each thread needs for itself. */
 int64_t block_scratch(int64_t C, int64_t D) { return 16 * PIECE * (C + D) + 2 * C + 2 * D; }
@@ -74,53 +68,6 @@ static void inputs_of(const Shape *s, Tile t, float *images, float *outside, flo
         int inside = row >= 0 && row < s->H && column >= 0 && column < s->W;
         inputs[k] = inside ? images + ((t.image * s->H + row) * s->W + column) * s->C : outside;
     }
-}
-
-/* c = a b of (rows, inner) and (inner, columns); rows are rounded up to a multiple of ROWS. */
-static void product(const float *a, const float *b, float *c, int rows, int inner, int columns) {
-    for (int r = 0; r < rows; r += ROWS)
-        for (int n = 0; n < columns; n += COLUMNS) {
-            vec sum[ROWS][2] = {{{0}}};
-            for (int k = 0; k < inner; k++) {
-                const float *line = b + k * columns + n;
-                vec left = load(line), right = load(line + LANES);
-#pragma GCC unroll 7
-                for (int i = 0; i < ROWS; i++) {
-                    sum[i][0] += a[(r + i) * inner + k] * left;
-                    sum[i][1] += a[(r + i) * inner + k] * right;
-                }
-            }
-            for (int i = 0; i < ROWS; i++) {
-                store(c + (r + i) * columns + n, sum[i][0]);
-                store(c + (r + i) * columns + n + LANES, sum[i][1]);
-            }
-        }
-}
-
-/* c += a^T b of (count, rows) and (count, columns). */
-static void add_product(const float *a, const float *b, float *c, int count, int rows, int columns) {
-    enum { TALL = 8 };
-    for (int r = 0; r < rows; r += TALL)
-        for (int n = 0; n < columns; n += COLUMNS) {
-            vec sum[TALL][2];
-            for (int i = 0; i < TALL; i++) {
-                sum[i][0] = load(c + (r + i) * columns + n);
-                sum[i][1] = load(c + (r + i) * columns + n + LANES);
-            }
-            for (int t = 0; t < count; t++) {
-                const float *line = b + t * columns + n;
-                vec left = load(line), right = load(line + LANES);
-#pragma GCC unroll 8
-                for (int i = 0; i < TALL; i++) {
-                    sum[i][0] += a[t * rows + r + i] * left;
-                    sum[i][1] += a[t * rows + r + i] * right;
-                }
-            }
-            for (int i = 0; i < TALL; i++) {
-                store(c + (r + i) * columns + n, sum[i][0]);
-                store(c + (r + i) * columns + n + LANES, sum[i][1]);
-            }
-        }
 }
 
 /* V = B^T d B of `count` tiles: (16, PIECE, C). */
@@ -274,9 +221,10 @@ void block_forward(
         int64_t end = share(N, me + 1, all) * tiles;
         for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
             int count = end - first < PIECE ? end - first : PIECE;
+            int whole = count < ROWS ? ROWS : count; /* what is beyond the count is not read */
             transform_inputs(&s, images, first, count, zeros, V);
             for (int k = 0; k < 16; k++)
-                product(V + k * PIECE * C, U + k * C * D, M + k * PIECE * D, count, C, D);
+                product(whole, C, D, V + k * PIECE * C, C, U + k * C * D, D, M + k * PIECE * D, D);
             memset(few, 0, 2 * D * sizeof(float));
             transform_outputs(&s, M, first, count, map, pooled, few);
             for (int64_t c = 0; c < 2 * D; c++) mine[c] += few[c];
@@ -303,12 +251,13 @@ void block_backward(
         int64_t end = share(N, me + 1, all) * tiles;
         for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
             int count = end - first < PIECE ? end - first : PIECE;
+            int whole = count < ROWS ? ROWS : count; /* what is beyond the count is not read */
             transform_inputs(&s, images, first, count, zeros, V);
             transform_gradients(&s, map, pooled, g, slope, offset, first, count, dM);
             for (int k = 0; k < 16; k++) {
                 float *v = V + k * PIECE * C, *m = dM + k * PIECE * D;
-                add_product(v, m, mine + k * C * D, count, C, D);
-                if (d_images) product(m, U + k * C * D, v, count, D, C);
+                add_product(count, C, D, v, m, mine + k * C * D);
+                if (d_images) product(whole, D, C, m, D, U + k * C * D, C, v, C);
             }
             if (d_images) add_to_inputs(&s, V, first, count, d_images, unused);
         }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, library
+from psco.kernels.build import call, columns, library
 
 
 class Map(NamedTuple):
@@ -27,7 +27,7 @@ def suits_conv_pool(x: Tensor, weight: Tensor) -> bool:
     if not single or library() is None:
         return False
     D, C = weight.shape[:2]
-    return C % _channels() == D % _channels() == 0
+    return C % columns() == D % columns() == 0
 
 
 def conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
@@ -109,11 +109,6 @@ def _G() -> Tensor:  # noqa: N802, the paper's letter
     """Give G ⊗ G, (16, 9), of Winograd's F(2 x 2, 3 x 3)."""
     G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
     return torch.kron(G, G)
-
-
-@cache
-def _channels() -> int:
-    return call("block_channels")
 
 
 def _scratch(C: int, D: int) -> Tensor:

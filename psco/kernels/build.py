@@ -54,6 +54,12 @@ def call(name: str, *arguments: Tensor | int | None) -> int:
     return int(function(*map(_as_c, arguments)))
 
 
+@cache
+def columns() -> int:
+    """Give the number of columns whose multiples the kernels' matrix products take."""
+    return call("product_columns")
+
+
 def _as_c(argument: Tensor | int | None) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())

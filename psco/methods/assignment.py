@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from psco.ranks import all_max, all_sum, alone, gather
+from psco.kernels import largest_column, ranked_plan, suits_plan
+from psco.ranks import all_max, all_sum, alone, gather, world_size
 
 _BLOCK = 64  # columns
 _MOST_BLOCKS = 32  # of a row that are looked at in full; beyond it nothing is gained
@@ -26,12 +27,42 @@ def scaled_similarity(z: Tensor, queue: Tensor, epsilon: float) -> Tensor:
 
 
 @torch.no_grad()
+def plan_scores(
+    z: Tensor, queue: Tensor, epsilon: float, iterations: int, shared: bool = False
+) -> Tensor:
+    """Give the plan of `sinkhorn` for z @ queue.T, up to a factor for each row.
+
+    Which entries of a row are the largest, and in which proportion, is all that the selection of
+    shots asks for.
+
+    Parameters
+    ----------
+    z, queue
+        (N, d) keys and (M, d) queue, of unit length.
+    epsilon, iterations
+        As of `sinkhorn`.
+    shared
+        Whether each process has some of the rows of the plan: sums over columns are then sums over
+        all processes.
+
+    Returns
+    -------
+    Tensor
+        (N, M), stored by columns.
+    """
+    span = 2 / epsilon
+    here = not shared or world_size() == 1
+    if here and fits(span, z.dtype) and suits_plan(z, queue):
+        return ranked_plan(z, queue, epsilon, iterations)
+    return rank_by_plan_(scaled_similarity(z, queue, epsilon), span, iterations, shared)
+
+
+@torch.no_grad()
 def rank_by_plan_(scaled: Tensor, span: float, iterations: int, shared: bool = False) -> Tensor:
     """Overwrite similarities / ε by the plan of `sinkhorn`, up to a factor for each row.
 
-    Which entries of a row are the largest, and in which proportion, is all that the selection of
-    shots asks for, and the factors u do not change that. Where it is known how far similarities
-    can differ nothing has to be measured first, so this takes four passes over the matrix less.
+    Where it is known how far similarities can differ nothing has to be measured first, so this
+    takes four passes over the matrix less.
 
     Parameters
     ----------
@@ -116,6 +147,8 @@ def largest_columns(scores: Tensor, k: int) -> Tensor:
     Tensor
         (N, k) int64. For k = 1, of equal scores the first.
     """
+    if k == 1 and (first := largest_column(scores)) is not None:
+        return first[:, None]
     if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
         return _largest(scores.contiguous(), k)
     blocks = scores.view(len(scores), -1, _BLOCK)  # (N, M / B, B)

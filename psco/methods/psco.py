@@ -27,7 +27,7 @@ from psco.methods.assignment import (
     fits,
     largest_columns,
     log_sinkhorn,
-    rank_by_plan_,
+    plan_scores,
     row_factors,
     scaled_similarity,
 )
@@ -389,10 +389,9 @@ class PsCo(Method):
         with torch.no_grad():
             z = F.normalize(g_ema(f_ema(x2)), dim=1)  # (N, d)
             queue = self.queue.live(self.shots).to(z.dtype)  # (M, d)
-            sim = scaled_similarity(z, queue, self.sinkhorn_epsilon)  # (N, M), z @ queue.T / ε
-            A_tilde = self._assign(sim)  # (N, M)
+            A_tilde = self._assign(z, queue)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
-            del sim, A_tilde  # as large as the logits of the MoCo loss, which get their memory
+            del A_tilde  # as large as the logits of the MoCo loss, which get their memory
             keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
             s = queue[all_shots.flatten()]  # (NK, d)
             s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default
@@ -432,10 +431,11 @@ class PsCo(Method):
             self.momentum_backbone.update(self.backbone, m)
             self.momentum_projector.update(self.projector, m)
 
-    def _assign(self, sim: Tensor) -> Tensor:  # (N, M) -> (N, M), rows up to a factor
+    def _assign(self, z: Tensor, queue: Tensor) -> Tensor:  # (N, M), rows up to a factor
         if self.sinkhorn:
-            span = 2 / self.sinkhorn_epsilon
-            return rank_by_plan_(sim, span, self.sinkhorn_iterations, shared=True)
+            rounds = self.sinkhorn_iterations
+            return plan_scores(z, queue, self.sinkhorn_epsilon, rounds, shared=True)
+        sim = scaled_similarity(z, queue, self.sinkhorn_epsilon)  # (N, M), z @ queue.T / ε
         return sim.softmax(dim=1) if self.sample_shots else sim
 
     def _change_task(self, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -10,9 +10,17 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
+from psco.kernels import crops, suits_crops
 from psco.views.motion import LinearMotion, Motion, Mover
 from psco.views.part import check_span, uniform
-from psco.views.resample import RADIUS, Filter, resize_weights, separable
+from psco.views.resample import (
+    RADIUS,
+    TABLED,
+    Filter,
+    all_stretches,
+    resize_weights,
+    separable,
+)
 
 ATTEMPTS = 10
 LEAST_SIDE = 2  # pixels of a box; a single one has no content
@@ -97,6 +105,10 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, filter: Filter) -> Ten
         (B, C, size, size) float32 in [0, 1]; Pillow's ``image.crop(box).resize(...)`` up to its
         rounding to 8 bits.
     """
+    sides = images.shape[2:]
+    if suits_crops(images) and max(sides) <= TABLED:
+        of_rows, of_columns = (all_stretches(s, size, filter, images.device) for s in sides)
+        return crops(images, boxes, size, of_rows, of_columns)
     top, left, height, width = boxes.to(images.device).unbind(1)
     rows = resize_weights(top, height, images.shape[2], size, filter)
     columns = resize_weights(left, width, images.shape[3], size, filter)

@@ -80,7 +80,7 @@ def resize_weights(
         raise InputError(f"filter must be one of {', '.join(RADIUS)}, not {filter!r}")
     if source <= TABLED:
         # Where a stretch begins only moves its weights, and there are few lengths.
-        table = _all_stretches(source, target, filter, start.device)
+        table = all_stretches(source, target, filter, start.device)
         first, weights = (values[length - 1] for values in table)
     else:
         first, weights = _stretch_weights(length, source, target, filter)
@@ -129,7 +129,7 @@ def _stretch_weights(
 
 
 @lru_cache(maxsize=16)
-def _all_stretches(
+def all_stretches(
     source: int, target: int, filter: Filter, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Give `_stretch_weights` of the lengths 1, ..., ``source``: some 16 source^2 bytes."""

@@ -1,0 +1,63 @@
+/* Matrix products whose sums stay in registers, for matrices that are in the cache. */
+
+#ifndef PSCO_PRODUCTS_H
+#define PSCO_PRODUCTS_H
+
+#include "vectors.h"
+
+/* Of a product that are in registers at a time: as many as there are registers for. */
+enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 4 };
+
+/* c = a b of (rows, inner) and (inner, columns), stored with so many numbers from a line to the
+ * next. There are at least ROWS rows; columns are a multiple of COLUMNS. */
+static inline void product(
+    int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
+    int64_t b_step, float *c, int64_t c_step) {
+    for (int next = 0; next < rows; next += ROWS) {
+        int r = next + ROWS <= rows ? next : rows - ROWS; /* the last ones perhaps once more */
+        for (int n = 0; n < columns; n += COLUMNS) {
+            vec sum[ROWS][2] = {{{0}}};
+            for (int k = 0; k < inner; k++) {
+                const float *line = b + k * b_step + n;
+                vec left = load(line), right = load(line + LANES);
+#pragma GCC unroll 8
+                for (int i = 0; i < ROWS; i++) {
+                    sum[i][0] += a[(r + i) * a_step + k] * left;
+                    sum[i][1] += a[(r + i) * a_step + k] * right;
+                }
+            }
+            for (int i = 0; i < ROWS; i++) {
+                store(c + (r + i) * c_step + n, sum[i][0]);
+                store(c + (r + i) * c_step + n + LANES, sum[i][1]);
+            }
+        }
+    }
+}
+
+/* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. */
+static inline void add_product(
+    int count, int rows, int columns, const float *a, const float *b, float *c) {
+    for (int r = 0; r < rows; r += TALL)
+        for (int n = 0; n < columns; n += COLUMNS) {
+            vec sum[TALL][2];
+            for (int i = 0; i < TALL; i++) {
+                sum[i][0] = load(c + (r + i) * columns + n);
+                sum[i][1] = load(c + (r + i) * columns + n + LANES);
+            }
+            for (int t = 0; t < count; t++) {
+                const float *line = b + t * columns + n;
+                vec left = load(line), right = load(line + LANES);
+#pragma GCC unroll 8
+                for (int i = 0; i < TALL; i++) {
+                    sum[i][0] += a[t * rows + r + i] * left;
+                    sum[i][1] += a[t * rows + r + i] * right;
+                }
+            }
+            for (int i = 0; i < TALL; i++) {
+                store(c + (r + i) * columns + n, sum[i][0]);
+                store(c + (r + i) * columns + n + LANES, sum[i][1]);
+            }
+        }
+}
+
+#endif
