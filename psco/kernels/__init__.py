@@ -5,19 +5,19 @@ which is used where there is no compiler, for other number formats and on other 
 hold the two to the same numbers. ``psco doctor`` tells whether the kernels are there.
 """
 
-from psco.kernels.assignment import largest_column, ranked_plan, suits_plan
+from psco.kernels.assignment import Plan, plan_of, suits_plan
 from psco.kernels.block import Map, conv_pool, conv_pool_back, suits_conv_pool
 from psco.kernels.build import absence
 from psco.kernels.crop import crops, suits_crops
 
 __all__ = [
     "Map",
+    "Plan",
     "absence",
     "conv_pool",
     "conv_pool_back",
     "crops",
-    "largest_column",
-    "ranked_plan",
+    "plan_of",
     "suits_conv_pool",
     "suits_crops",
     "suits_plan",

@@ -1,8 +1,8 @@
 /* Sinkhorn's rounds in one pass over the matrix each, the first while it is computed.
  *
  * The matrix is stored by keys of the queue, (M, N): a line has the similarities of all N queries
- * to one key. What a round multiplies a line with depends on the line alone, and the sums that the
- * next round starts from are added up right behind it.
+ * to one key. What a round multiplies a line with depends on the line alone, and what the next
+ * round starts from is added up right behind it. N is a multiple of COLUMNS, M one of BLOCK.
  */
 
 #include <omp.h>
@@ -11,95 +11,111 @@
 #include "products.h"
 
 enum {
-    PIECE = 4 * ROWS, /* lines that are computed at a time */
-    TOGETHER = 4      /* lines that are added up at a time */
+    BLOCK = 64,    /* lines that have a maximum in common */
+    PIECE = 32,    /* lines that are computed at a time */
+    TOGETHER = 4   /* lines that are added up at a time */
 };
 
-/* Bring the sum of each line, weighted by u (N,), to 1 / M and add the lines to the sums of the
- * columns (N,). The lines themselves are changed in the last round only, and the sums before it. */
-static void settle(
-    float *lines, int64_t count, const float *u, float *sums, int64_t M, int64_t N, int64_t last) {
-    float v[TOGETHER];
-    for (int64_t i = 0; i < count; i++) {
+int64_t assignment_block(void) { return BLOCK; }
+
+/* Give what brings the sums of TOGETHER lines, weighted by u (N,), to 1 / M. */
+static void factors_of(const float *lines, const float *u, int64_t M, int64_t N, float *v) {
+    for (int i = 0; i < TOGETHER; i++, lines += N) {
         vec sum = {0};
-        for (int64_t n = 0; n < N; n += LANES) sum += load(lines + i * N + n) * load(u + n);
+        for (int64_t n = 0; n < N; n += LANES) {
+            /* The lines after the next ones: to wait for them takes longer than to add them up. */
+            __builtin_prefetch(lines + 2 * TOGETHER * N + n);
+            sum += load(lines + n) * load(u + n);
+        }
         v[i] = 1 / (M * total(sum));
     }
-    if (last) {
-        for (int64_t i = 0; i < count; i++)
-            for (float *at = lines + i * N; at < lines + (i + 1) * N; at += LANES)
-                store(at, load(at) * v[i]);
-        return;
-    }
-    for (int64_t n = 0; n < N; n += LANES) {
-        vec sum = load(sums + n);
-        for (int64_t i = 0; i < count; i++) sum += load(lines + i * N + n) * v[i];
-        store(sums + n, sum);
-    }
 }
 
-static void settle_all(
-    float *lines, int64_t count, const float *u, float *sums, int64_t M, int64_t N, int64_t last) {
-    int64_t i = 0;
-    for (; i + TOGETHER <= count; i += TOGETHER)
-        settle(lines + i * N, TOGETHER, u, sums, M, N, last);
-    settle(lines + i * N, count - i, u, sums, M, N, last);
-}
-
-/* Write exp(queue keys^T), and run the first round. Keys are (N / COLUMNS, d, COLUMNS), sums are
- * (threads, N) and zero. */
-void assignment_begin(
-    const float *queue, const float *keys, const float *u, float *plan, float *sums, int64_t last,
-    int64_t M, int64_t N, int64_t d, int64_t threads) {
-#pragma omp parallel num_threads(threads)
-    {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        int64_t begin = share(M, me, all), size = share(M, me + 1, all) - begin;
-        int64_t pieces = (size + PIECE - 1) / PIECE;
-        for (int64_t piece = 0; piece < pieces; piece++) {
-            int64_t first = begin + share(size, piece, pieces);
-            int64_t end = begin + share(size, piece + 1, pieces);
-            for (int64_t n = 0; n < N; n += COLUMNS)
-                product(end - first, d, COLUMNS, queue + first * d, d, keys + n * d, COLUMNS,
-                        plan + first * N + n, N);
-            for (float *at = plan + first * N; at < plan + end * N; at += LANES)
-                store(at, exponential(load(at)));
-            settle_all(plan + first * N, end - first, u, sums + me * N, M, N, last);
+/* Run a round on `count` lines, which are left as they are: add what becomes of them to sums (N,). */
+static void add_lines(
+    const float *lines, int64_t count, const float *u, float *sums, int64_t M, int64_t N) {
+    for (int64_t m = 0; m < count; m += TOGETHER, lines += TOGETHER * N) {
+        float v[TOGETHER];
+        factors_of(lines, u, M, N, v);
+        for (int64_t n = 0; n < N; n += LANES) {
+            vec sum = load(sums + n);
+            for (int i = 0; i < TOGETHER; i++) sum += load(lines + i * N + n) * v[i];
+            store(sums + n, sum);
         }
     }
 }
 
-/* Run one more round. */
-void assignment_round(
-    float *plan, const float *u, float *sums, int64_t last, int64_t M, int64_t N, int64_t threads) {
-#pragma omp parallel num_threads(threads)
-    {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        int64_t begin = share(M, me, all), size = share(M, me + 1, all) - begin;
-        settle_all(plan + begin * N, size, u, sums + me * N, M, N, last);
+/* Write 2 ^ (queue keys^T) for `count` lines, and run the first round on them. */
+static void begin_lines(
+    const float *queue, const float *keys, int64_t d, float *lines, int64_t count, const float *u,
+    float *sums, int64_t M, int64_t N) {
+    for (int64_t m = 0; m < count; m += PIECE, lines += PIECE * N) {
+        const float *piece = queue + m * d;
+        for (int64_t n = 0; n < N; n += COLUMNS)
+            product(PIECE, d, COLUMNS, piece, d, keys + n * d, COLUMNS, lines + n, N);
+        for (float *at = lines; at < lines + PIECE * N; at += LANES)
+            store(at, power_of_two(load(at)));
+        for (int64_t i = PIECE * d; i < 2 * PIECE * d; i += LANES) __builtin_prefetch(piece + i);
+        add_lines(lines, PIECE, u, sums, M, N);
     }
 }
 
-/* Give the line (N,) of the largest number of each column, of equal ones the first. */
-void assignment_largest(const float *plan, int64_t *lines, int64_t M, int64_t N, int64_t threads) {
-    enum { WIDE = 8 * LANES };
-#pragma omp parallel for num_threads(threads)
-    for (int64_t n = 0; n < N; n += WIDE) {
-        int count = (N - n < WIDE ? N - n : WIDE) / LANES;
-        vec most[8];
-        mask where[8];
-        for (int i = 0; i < count; i++) {
-            most[i] = load(plan + n + i * LANES);
-            where[i] = (mask){0};
+/* Run the last round on the lines of a block: write their factors v (BLOCK,), and of each column
+ * the largest number that they have when they are multiplied with them, (N,). */
+static void end_block(
+    const float *lines, const float *u, float *v, float *most, int64_t M, int64_t N) {
+    memset(most, 0, N * sizeof(float));
+    for (int m = 0; m < BLOCK; m += TOGETHER, lines += TOGETHER * N, v += TOGETHER) {
+        factors_of(lines, u, M, N, v);
+        for (int64_t n = 0; n < N; n += LANES) {
+            vec x = load(most + n);
+            for (int i = 0; i < TOGETHER; i++) x = larger(load(lines + i * N + n) * v[i], x);
+            store(most + n, x);
         }
-        for (int64_t m = 1; m < M; m++)
-            for (int i = 0; i < count; i++) {
-                vec x = load(plan + m * N + n + i * LANES);
-                mask beats = x > most[i];
-                most[i] = pick(beats, x, most[i]);
-                where[i] = ((int32_t)m & beats) | (where[i] & ~beats);
+    }
+}
+
+/* Give the line of the largest number of a column, of equal ones the first. */
+static int64_t best_line(
+    const float *matrix, const float *v, const float *maxima, int64_t n, int64_t M, int64_t N) {
+    int64_t block = 0;
+    for (int64_t b = 1; b < M / BLOCK; b++)
+        if (maxima[b * N + n] > maxima[block * N + n]) block = b;
+    int64_t m = block * BLOCK, end = m + BLOCK - 1;
+    while (m < end && matrix[m * N + n] * v[m] < maxima[block * N + n]) m++;
+    return m;
+}
+
+/* Write the matrix, 2 ^ (queue keys^T), and what comes of so many rounds on it: the factors v (M,)
+ * of its lines, and with them the maxima (M / BLOCK, N) of blocks and the best line (N,) of each
+ * column. Keys are (N / COLUMNS, d, COLUMNS), u (threads, N) is for the factors of columns, and the
+ * sums (iterations, threads, N) are zero. */
+void assignment_plan(
+    const float *queue, const float *keys, float *matrix, float *u, float *sums, float *v,
+    float *maxima, int64_t *best, int64_t M, int64_t N, int64_t d, int64_t iterations,
+    int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
+        int64_t first = share(M / BLOCK, me, all), end = share(M / BLOCK, me + 1, all);
+        int64_t begin = first * BLOCK, count = (end - first) * BLOCK;
+        float *lines = matrix + begin * N, *own = u + me * N;
+        for (int64_t n = 0; n < N; n++) own[n] = 1;
+        begin_lines(queue + begin * d, keys, d, lines, count, own, sums + me * N, M, N);
+        for (int64_t round = 1; round < iterations; round++) {
+            float *before = sums + (round - 1) * threads * N, *now = before + threads * N;
+#pragma omp barrier
+            for (int64_t n = 0; n < N; n++) {
+                float sum = 0;
+                for (int64_t t = 0; t < threads; t++) sum += before[t * N + n];
+                own[n] = 1 / (N * sum);
             }
-        for (int i = 0; i < count; i++)
-            for (int j = 0; j < LANES; j++) lines[n + i * LANES + j] = where[i][j];
+            if (round < iterations - 1) add_lines(lines, count, own, now + me * N, M, N);
+        }
+        for (int64_t b = first; b < end; b++)
+            end_block(matrix + b * BLOCK * N, own, v + b * BLOCK, maxima + b * N, M, N);
+#pragma omp barrier
+        for (int64_t n = share(N, me, all); n < share(N, me + 1, all); n++)
+            best[n] = best_line(matrix, v, maxima, n, M, N);
     }
 }

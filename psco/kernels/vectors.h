@@ -31,18 +31,17 @@ static inline float total(vec v) {
     return v[0];
 }
 
-/* e^x within 2 units of the last place, for |x| <= 86. */
-static inline vec exponential(vec x) {
-    const float round = 12582912.0f; /* 1.5 * 2^23: numbers beside it are whole */
-    vec shifted = x * 1.44269504f + round, n = shifted - round;
-    vec r = x - n * 0.693359375f + n * 2.12194440e-4f; /* x - n log 2 */
-    vec p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    vec e = p * (r * r) + r + 1.0f;
-    return (vec)((mask)e + ((mask)shifted << 23)); /* e 2^n */
+/* 2^x within 2e-7 of it, for |x| <= 125: the polynomial is that of Cephes. */
+static inline vec power_of_two(vec x) {
+    const float round = 12582912.0f; /* 1.5 * 2^23: numbers of that size are whole */
+    vec shifted = x + round, r = x - (shifted - round);
+    vec p = 1.535336188319500e-4f * r + 1.339887440266574e-3f;
+    p = p * r + 9.618437357674640e-3f;
+    p = p * r + 5.550332471162809e-2f;
+    p = p * r + 2.402264791363012e-1f;
+    p = p * r + 6.931472028550421e-1f;
+    p = p * r + 1.0f;
+    return (vec)((mask)p + ((mask)shifted << 23)); /* the whole part goes into the exponent */
 }
 
 /* The share of `size` things that thread `me` of `all` begins with; it ends where the next begins. */

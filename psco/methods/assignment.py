@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from psco.kernels import largest_column, ranked_plan, suits_plan
+from psco.kernels import Plan, plan_of, suits_plan
 from psco.ranks import all_max, all_sum, alone, gather, world_size
 
 _BLOCK = 64  # columns
@@ -27,9 +27,9 @@ def scaled_similarity(z: Tensor, queue: Tensor, epsilon: float) -> Tensor:
 
 
 @torch.no_grad()
-def plan_scores(
+def ranking_plan(
     z: Tensor, queue: Tensor, epsilon: float, iterations: int, shared: bool = False
-) -> Tensor:
+) -> Tensor | Plan:
     """Give the plan of `sinkhorn` for z @ queue.T, up to a factor for each row.
 
     Which entries of a row are the largest, and in which proportion, is all that the selection of
@@ -47,14 +47,18 @@ def plan_scores(
 
     Returns
     -------
-    Tensor
-        (N, M), stored by columns.
+    Tensor or Plan
+        (N, M); for `largest_columns`, or `written` as a matrix.
     """
-    span = 2 / epsilon
-    here = not shared or world_size() == 1
+    span, here = 2 / epsilon, not shared or world_size() == 1
     if here and fits(span, z.dtype) and suits_plan(z, queue):
-        return ranked_plan(z, queue, epsilon, iterations)
+        return plan_of(z, queue, epsilon, iterations)
     return rank_by_plan_(scaled_similarity(z, queue, epsilon), span, iterations, shared)
+
+
+def written(plan: Tensor | Plan) -> Tensor:
+    """Give a plan as a matrix (N, M)."""
+    return plan.written() if isinstance(plan, Plan) else plan
 
 
 @torch.no_grad()
@@ -129,7 +133,7 @@ def log_sinkhorn(
     return ((log_kernel + log_v).softmax(dim=1) / N).to(similarity.dtype)
 
 
-def largest_columns(scores: Tensor, k: int) -> Tensor:
+def largest_columns(scores: Tensor | Plan, k: int) -> Tensor:
     """Give the columns of the k largest scores of every row, the largest first.
 
     The k largest are in the k blocks of columns that have the largest maxima, and maxima without
@@ -138,7 +142,7 @@ def largest_columns(scores: Tensor, k: int) -> Tensor:
     Parameters
     ----------
     scores
-        (N, M), stored by rows or by columns.
+        (N, M), stored by rows or by columns, or a plan.
     k
         1 <= k <= M.
 
@@ -147,20 +151,29 @@ def largest_columns(scores: Tensor, k: int) -> Tensor:
     Tensor
         (N, k) int64. For k = 1, of equal scores the first.
     """
-    if k == 1 and (first := largest_column(scores)) is not None:
-        return first[:, None]
+    if k == 1 and isinstance(scores, Plan):
+        return scores.best[:, None]
     if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
-        return _largest(scores.contiguous(), k)
+        return _largest(written(scores).contiguous(), k)
+    if isinstance(scores, Plan):
+        scores, v, maxima, _ = scores
+    else:
+        v, maxima = None, _block_maxima(scores)
+    size = scores.shape[1] // maxima.shape[1]
+    chosen = _largest(maxima, k)  # (N, k)
+    columns = chosen[:, :, None] * size + torch.arange(size, device=chosen.device)  # (N, k, B)
+    columns = columns.flatten(1)  # (N, kB)
+    candidates = scores.gather(1, columns)
+    if v is not None:
+        candidates *= v[columns]
+    return columns.gather(1, _largest(candidates, k))
+
+
+def _block_maxima(scores: Tensor) -> Tensor:  # (N, M) -> (N, M / B)
     blocks = scores.view(len(scores), -1, _BLOCK)  # (N, M / B, B)
     if scores.T.is_contiguous():  # stored by columns: numbers of a row lie far apart
-        maxima = blocks.permute(1, 2, 0).amax(dim=1).T  # (N, M / B)
-    else:
-        maxima = blocks.amax(dim=2)
-    chosen = _largest(maxima, k)  # (N, k)
-    candidates = blocks.gather(1, chosen[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)  # (N, kB)
-    places = _largest(candidates, k)
-    block, column = places // _BLOCK, places % _BLOCK
-    return chosen.gather(1, block) * _BLOCK + column
+        return blocks.permute(1, 2, 0).amax(dim=1).T
+    return blocks.amax(dim=2)
 
 
 def _largest(scores: Tensor, k: int) -> Tensor:

@@ -22,14 +22,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.kernels import Plan
 from psco.methods.assignment import (
     column_factors,
     fits,
     largest_columns,
     log_sinkhorn,
-    plan_scores,
+    ranking_plan,
     row_factors,
     scaled_similarity,
+    written,
 )
 from psco.methods.contrast import contrast_with_queue
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
@@ -118,14 +120,15 @@ def sinkhorn(similarity: Tensor, epsilon: float = 0.05, iterations: int = 3) -> 
 
 @torch.no_grad()
 def select_shots(
-    plan: Tensor, k: int, sample: bool = False, generator: torch.Generator | None = None
+    plan: Tensor | Plan, k: int, sample: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
     """Select k different queue items for every pseudo-label.
 
     Parameters
     ----------
     plan
-        (N, M) assignment, non-negative when ``sample`` is set.
+        (N, M) assignment, non-negative when ``sample`` is set; as a matrix, or as `ranking_plan`
+        gives it.
     k
         Shots per row, 1 <= k <= M.
     sample
@@ -143,8 +146,9 @@ def select_shots(
     require(1 <= k <= M, f"shots must be between 1 and the queue size {M}, not {k}")
     scores = plan
     if sample:  # the k largest of log p + Gumbel noise are k draws without replacement
-        noise = torch.empty_like(plan).exponential_(generator=generator)
-        scores = plan.log() - noise.log()
+        scores = written(plan)
+        noise = torch.empty_like(scores).exponential_(generator=generator)
+        scores = scores.log() - noise.log()
     return largest_columns(scores, k)
 
 
@@ -431,10 +435,10 @@ class PsCo(Method):
             self.momentum_backbone.update(self.backbone, m)
             self.momentum_projector.update(self.projector, m)
 
-    def _assign(self, z: Tensor, queue: Tensor) -> Tensor:  # (N, M), rows up to a factor
+    def _assign(self, z: Tensor, queue: Tensor) -> Tensor | Plan:  # (N, M), rows up to a factor
         if self.sinkhorn:
             rounds = self.sinkhorn_iterations
-            return plan_scores(z, queue, self.sinkhorn_epsilon, rounds, shared=True)
+            return ranking_plan(z, queue, self.sinkhorn_epsilon, rounds, shared=True)
         sim = scaled_similarity(z, queue, self.sinkhorn_epsilon)  # (N, M), z @ queue.T / ε
         return sim.softmax(dim=1) if self.sample_shots else sim
 
