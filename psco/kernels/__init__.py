@@ -9,6 +9,7 @@ from psco.kernels.assignment import Plan, plan_of, suits_plan
 from psco.kernels.block import Map, conv_pool, conv_pool_back, suits_conv_pool
 from psco.kernels.build import absence
 from psco.kernels.crop import crops, suits_crops
+from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
 
 __all__ = [
     "Map",
@@ -18,7 +19,11 @@ __all__ = [
     "conv_pool_back",
     "crops",
     "plan_of",
+    "pooled_windows",
     "suits_conv_pool",
     "suits_crops",
     "suits_plan",
+    "suits_windows",
+    "window_moments",
+    "won_windows",
 ]

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from psco.compiled import compile_script
+from psco.kernels import pooled_windows, suits_windows, window_moments, won_windows
 
 FEW_CHANNELS = 4  # up to which the patches take less memory than the map
 _MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, what a second-level cache holds
@@ -69,15 +70,21 @@ class _FirstBlock(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         N, _, H, W = x.shape
-        rows, filters = patches(x), weight.flatten(1)  # (N, P + 1, HW), (C, P)
-        moments = patch_moments(rows)  # (P + 1, P + 1)
+        filters = weight.flatten(1)  # (C, P)
+        quick = suits_windows(x, weight)
+        rows = x.contiguous() if quick else patches(x)  # the latter (N, P + 1, HW)
+        moments = window_moments(rows) if quick else patch_moments(rows)  # (P + 1, P + 1)
         mean, variance = _statistics(filters, moments)  # (C,), (C,)
         rate = (variance + eps).rsqrt()  # (C,)
         factor = scale * rate
         of_rows = torch.cat([(filters * factor[:, None]).T, (shift - mean * factor)[None]])
 
-        out = x.new_empty(N, H * W // 4, len(weight))
-        _compiled(_pool_maps)(rows, of_rows, out, _images_at_once(out))
+        if quick:
+            out = pooled_windows(rows, of_rows)  # (N, HW/4, C)
+        else:
+            out = x.new_empty(N, H * W // 4, len(weight))
+            _compiled(_pool_maps)(rows, of_rows, out, _images_at_once(out))
+        ctx.quick = quick
         ctx.save_for_backward(rows, of_rows, filters, scale, mean, rate, out, moments)
         ctx.mark_non_differentiable(mean, variance)
         return out.view(N, H // 2, W // 2, -1).permute(0, 3, 1, 2), mean, variance
@@ -87,10 +94,13 @@ class _FirstBlock(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         rows, of_rows, filters, scale, mean, rate, out, moments = ctx.saved_tensors
         gradient = gradient.permute(0, 2, 3, 1).reshape(out.shape)  # (N, HW/4, C)
-        won = _compiled(_won)(rows, of_rows, out, gradient, _images_at_once(out))  # (P + 1, C)
+        if ctx.quick:
+            won = won_windows(rows, of_rows, out, gradient)  # (P + 1, C)
+        else:
+            won = _compiled(_won)(rows, of_rows, out, gradient, _images_at_once(out))
         won, d_shift = won[:-1].T, won[-1]  # (C, P), (C,)
         d_scale = rate * ((won * filters).sum(dim=1) - mean * d_shift)  # (C,)
-        n = int(rows[:, 0].numel())
+        n = 4 * int(out[..., 0].numel())
         factor, slope, offset = map_gradient(scale, rate, mean, d_scale, d_shift, n)
         of_map = filters.double() @ moments[:-1, :-1]  # Σ y p, (C, P)
         of_rest = slope[:, None] * of_map + offset[:, None] * moments[-1, :-1]
