@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,22 @@ def momentum_at(done: float, start: float, end: float | None) -> float:
     return start if end is None else end - (end - start) * (1 + math.cos(math.pi * done)) / 2
 
 
+class _Pairs(NamedTuple):
+    """The tensors of φ and θ: to walk through the modules takes as long as to average them."""
+
+    source: nn.Module
+    parameters: list[Tensor]
+    source_parameters: list[Tensor]
+    buffers: list[Tensor]
+    source_buffers: list[Tensor]
+
+    @classmethod
+    def of(cls, network: nn.Module, source: nn.Module) -> _Pairs:
+        parameters = (list[Tensor](module.parameters()) for module in (network, source))
+        buffers = (list(module.buffers()) for module in (network, source))
+        return cls(source, *parameters, *buffers)
+
+
 class MomentumTwin(nn.Module):
     """A network φ that follows another, θ, as φ ← m φ + (1 − m) θ, and takes no gradient.
 
@@ -48,20 +64,28 @@ class MomentumTwin(nn.Module):
             raise InputError(f"buffers must be 'copy', 'average' or 'own', not {buffers!r}")
         self.network = copy.deepcopy(source).requires_grad_(False)
         self.buffers_policy = buffers
+        self._pairs: _Pairs | None = None
 
     @torch.no_grad()
     def update(self, source: nn.Module, momentum: float) -> None:
         """Move φ towards ``source`` (θ) by one step of the average, with 0 <= momentum <= 1."""
-        twins: list[Tensor] = list(self.network.parameters())
-        if twins:
-            torch._foreach_lerp_(twins, list[Tensor](source.parameters()), 1 - momentum)
-        if self.buffers_policy == "own":
+        if self._pairs is None or self._pairs.source is not source:
+            self._pairs = _Pairs.of(self.network, source)
+        pairs, share = self._pairs, 1 - momentum
+        if pairs.parameters:
+            torch._foreach_lerp_(pairs.parameters, pairs.source_parameters, share)
+        if self.buffers_policy == "own" or not pairs.buffers:
             return
-        for mine, theirs in zip(self.network.buffers(), source.buffers(), strict=True):
-            if self.buffers_policy == "average" and mine.is_floating_point():
-                mine.lerp_(theirs, 1 - momentum)
-            else:
-                mine.copy_(theirs)
+        theirs = pairs.source_buffers
+        if self.buffers_policy == "average":
+            both = zip(pairs.buffers, theirs, strict=True)
+            theirs = [a.lerp(b, share) if a.is_floating_point() else b for a, b in both]
+        torch._foreach_copy_(pairs.buffers, theirs)
+
+    def _apply(self, *args: Any, **options: Any) -> MomentumTwin:
+        self._pairs = None  # what moves a module elsewhere may replace its buffers
+        moved: MomentumTwin = super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+        return moved
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -83,6 +85,24 @@ def test_running_statistics_follow_the_stated_policy(policy, mean):
     twin.update(network, 0.75)
     assert twin.network.running_mean.tolist() == [mean, mean]
     assert twin.network.num_batches_tracked == (0 if policy == "own" else 7)
+
+
+def test_a_twin_keeps_following_after_either_network_was_moved_or_copied():
+    method = nn.ModuleDict({"network": nn.BatchNorm1d(2)})
+    method["twin"] = psco.MomentumTwin(method["network"])
+    method["twin"].update(method["network"], 0.5)
+    for moved in (method.double(), copy.deepcopy(method)):  # new buffers, and new parameters too
+        network, twin = moved["network"], moved["twin"]
+        network.running_mean += 1.0
+        network.bias.data += 1.0
+        before = twin.network.bias.detach().clone()
+        twin.update(network, 0.5)
+        assert twin.network.running_mean.equal(network.running_mean)
+        assert twin.network.bias.equal((before + network.bias) / 2)
+    alone = copy.deepcopy(method["twin"])
+    alone.update(method["network"], 0.0)
+    assert alone.network.bias.equal(method["network"].bias)
+    assert not alone.network.bias.equal(method["twin"].network.bias)
 
 
 def test_an_unknown_policy_is_refused():
