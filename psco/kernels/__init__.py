@@ -10,18 +10,23 @@ from psco.kernels.block import Map, conv_pool, conv_pool_back, suits_conv_pool
 from psco.kernels.build import absence
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
+from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
 
 __all__ = [
+    "Hidden",
     "Map",
     "Plan",
     "absence",
     "conv_pool",
     "conv_pool_back",
     "crops",
+    "mlp",
+    "mlp_back",
     "plan_of",
     "pooled_windows",
     "suits_conv_pool",
     "suits_crops",
+    "suits_mlp",
     "suits_plan",
     "suits_windows",
     "window_moments",

@@ -52,9 +52,7 @@ static void begin_lines(
     for (int64_t m = 0; m < count; m += PIECE, lines += PIECE * N) {
         const float *piece = queue + m * d;
         for (int64_t n = 0; n < N; n += COLUMNS)
-            product(PIECE, d, COLUMNS, piece, d, keys + n * d, COLUMNS, lines + n, N);
-        for (float *at = lines; at < lines + PIECE * N; at += LANES)
-            store(at, power_of_two(load(at)));
+            any_product(WRITE_POWER, PIECE, d, COLUMNS, piece, d, keys + n * d, COLUMNS, lines + n, N);
         for (int64_t i = PIECE * d; i < 2 * PIECE * d; i += LANES) __builtin_prefetch(piece + i);
         add_lines(lines, PIECE, u, sums, M, N);
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library
+from psco.kernels.build import call, columns, library, size_of
 
 
 class Plan(NamedTuple):
@@ -61,6 +60,5 @@ def plan_of(z: Tensor, queue: Tensor, epsilon: float, iterations: int) -> Plan:
     return Plan(kernel.T, v, maxima.T, best)
 
 
-@cache
 def _block() -> int:
-    return call("assignment_block")
+    return size_of("assignment_block")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library
+from psco.kernels.build import call, columns, library, scratch
 
 
 class Map(NamedTuple):
@@ -52,7 +52,22 @@ def conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
     threads = torch.get_num_threads()
     sums = torch.zeros(threads, 2, D, dtype=torch.float64)
     U = _spread_filters(weight.permute(2, 3, 1, 0))  # (16, C, D)
-    call("block_forward", x, U, y, pooled, sums, _scratch(C, D), N, H, W, C, D, up, threads)
+    call(
+        "block_forward",
+        x,
+        U,
+        y,
+        pooled,
+        sums,
+        scratch("block_scratch", C, D),
+        N,
+        H,
+        W,
+        C,
+        D,
+        up,
+        threads,
+    )
     first, second = (sums.sum(dim=0) / (N * H * W)).unbind()
     return Map(pooled, first.float(), (second - first.square()).clamp_(min=0).float(), y)
 
@@ -93,7 +108,16 @@ def conv_pool_back(
     d_x = _empty_map(N, C, H, W) if need_input else None
     d_U = torch.zeros(threads, 16, C, D)
     U = _spread_filters(weight.permute(2, 3, 0, 1))  # (16, D, C)
-    maps = (found.y, found.pooled, _by_pixel(g), slope, offset, d_x, d_U, _scratch(C, D))
+    maps = (
+        found.y,
+        found.pooled,
+        _by_pixel(g),
+        slope,
+        offset,
+        d_x,
+        d_U,
+        scratch("block_scratch", C, D),
+    )
     call("block_backward", x, U, *maps, N, H, W, C, D, int(ceil), threads)
     d_weight = _G().T @ d_U.sum(dim=0).view(16, C * D)  # (9, CD)
     return d_x, d_weight.view(3, 3, C, D).permute(3, 2, 0, 1)
@@ -109,10 +133,6 @@ def _G() -> Tensor:  # noqa: N802, the paper's letter
     """Give G ⊗ G, (16, 9), of Winograd's F(2 x 2, 3 x 3)."""
     G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
     return torch.kron(G, G)
-
-
-def _scratch(C: int, D: int) -> Tensor:
-    return torch.empty(torch.get_num_threads(), call("block_scratch", C, D))
 
 
 def _by_pixel(x: Tensor) -> Tensor:

@@ -55,9 +55,19 @@ def call(name: str, *arguments: Tensor | int | None) -> int:
 
 
 @cache
+def size_of(name: str, *sizes: int) -> int:
+    """Call a kernel that tells a size, once for each input."""
+    return call(name, *sizes)
+
+
+def scratch(name: str, *sizes: int) -> Tensor:
+    """Give memory for all threads, of the size that a kernel says."""
+    return torch.empty(torch.get_num_threads(), size_of(name, *sizes))
+
+
 def columns() -> int:
     """Give the number of columns whose multiples the kernels' matrix products take."""
-    return call("product_columns")
+    return size_of("product_columns")
 
 
 def _as_c(argument: Tensor | int | None) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library
+from psco.kernels.build import call, columns, library, scratch
 
 
 def suits_windows(x: Tensor, weight: Tensor) -> bool:
@@ -30,7 +30,17 @@ def window_moments(x: Tensor) -> Tensor:
     N, c, H, W = x.shape
     threads, size = torch.get_num_threads(), 9 * c + 1
     moments = torch.zeros(threads, size, size, dtype=torch.float64)
-    call("first_block_moments", x, moments, _scratch(x), N, c, H, W, threads)
+    call(
+        "first_block_moments",
+        x,
+        moments,
+        scratch("first_block_scratch", c, H, W),
+        N,
+        c,
+        H,
+        W,
+        threads,
+    )
     lower = moments.sum(dim=0)
     lower[-1, -1] = N * H * W
     return lower + lower.tril(-1).T
@@ -49,7 +59,19 @@ def pooled_windows(x: Tensor, of_rows: Tensor) -> Tensor:
     N, c, H, W = x.shape
     D, threads = of_rows.shape[1], torch.get_num_threads()
     out = torch.empty(N, H * W // 4, D)
-    call("first_block_forward", x, of_rows, out, _scratch(x), N, c, H, W, D, threads)
+    call(
+        "first_block_forward",
+        x,
+        of_rows,
+        out,
+        scratch("first_block_scratch", c, H, W),
+        N,
+        c,
+        H,
+        W,
+        D,
+        threads,
+    )
     return out
 
 
@@ -66,10 +88,6 @@ def won_windows(x: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor) -> Te
     N, c, H, W = x.shape
     D, threads = of_rows.shape[1], torch.get_num_threads()
     won = torch.zeros(threads, *of_rows.shape)
-    maps = (out, gradient.contiguous(), won, _scratch(x))
+    maps = (out, gradient.contiguous(), won, scratch("first_block_scratch", c, H, W))
     call("first_block_backward", x, of_rows, *maps, N, c, H, W, D, threads)
     return won.sum(dim=0)
-
-
-def _scratch(x: Tensor) -> Tensor:
-    return torch.empty(torch.get_num_threads(), call("first_block_scratch", *x.shape[1:]))

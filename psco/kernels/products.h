@@ -8,13 +8,15 @@
 /* Of a product that are in registers at a time: as many as there are registers for. */
 enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 4 };
 
-/* c = a b of (rows, inner) and (inner, columns), stored with so many numbers from a line to the
- * next. There are at least ROWS rows; columns are a multiple of COLUMNS. */
-static inline void product(
-    int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
+typedef enum { WRITE, ADD, WRITE_POWER } Then; /* what is done with a product: c = , c += , c = 2^ */
+
+/* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
+ * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. */
+static inline __attribute__((always_inline)) void any_product(
+    Then then, int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
     int64_t b_step, float *c, int64_t c_step) {
     for (int next = 0; next < rows; next += ROWS) {
-        int r = next + ROWS <= rows ? next : rows - ROWS; /* the last ones perhaps once more */
+        int r = next + ROWS <= rows ? next : rows - ROWS; /* the last ones overlap */
         for (int n = 0; n < columns; n += COLUMNS) {
             vec sum[ROWS][2] = {{{0}}};
             for (int k = 0; k < inner; k++) {
@@ -26,12 +28,25 @@ static inline void product(
                     sum[i][1] += a[(r + i) * a_step + k] * right;
                 }
             }
+#pragma GCC unroll 8
             for (int i = 0; i < ROWS; i++) {
-                store(c + (r + i) * c_step + n, sum[i][0]);
-                store(c + (r + i) * c_step + n + LANES, sum[i][1]);
+                float *to = c + (r + i) * c_step + n;
+                if (r + i < next) continue; /* is there already */
+                for (int j = 0; j < 2; j++, to += LANES) {
+                    vec x = sum[i][j];
+                    if (then == ADD) x += load(to);
+                    if (then == WRITE_POWER) x = power_of_two(x);
+                    store(to, x);
+                }
             }
         }
     }
+}
+
+static inline void product(
+    int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
+    int64_t b_step, float *c, int64_t c_step) {
+    any_product(WRITE, rows, inner, columns, a, a_step, b, b_step, c, c_step);
 }
 
 /* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. */

@@ -44,6 +44,24 @@ static inline vec power_of_two(vec x) {
     return (vec)((mask)p + ((mask)shifted << 23)); /* the whole part goes into the exponent */
 }
 
+/* Exchange rows and columns of a square of numbers: as often as LANES can be halved, the upper half
+ * of the rows is interleaved with the lower one. */
+static inline void transpose(vec m[LANES]) {
+    mask low, high;
+    for (int i = 0; i < LANES; i++) {
+        low[i] = i / 2 + i % 2 * LANES;
+        high[i] = low[i] + LANES / 2;
+    }
+    for (int done = 1; done < LANES; done *= 2) {
+        vec t[LANES];
+        for (int i = 0; i < LANES / 2; i++) {
+            t[2 * i] = __builtin_shuffle(m[i], m[i + LANES / 2], low);
+            t[2 * i + 1] = __builtin_shuffle(m[i], m[i + LANES / 2], high);
+        }
+        for (int i = 0; i < LANES; i++) m[i] = t[i];
+    }
+}
+
 /* The share of `size` things that thread `me` of `all` begins with; it ends where the next begins. */
 static inline int64_t share(int64_t size, int me, int all) { return size * me / all; }
 

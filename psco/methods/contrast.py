@@ -45,16 +45,50 @@ def contrast_with_queue(
     Tensor
         A scalar.
     """
-    usual = not (z.requires_grad or queue.requires_grad) and q.dtype == z.dtype == queue.dtype
-    # Unit vectors have logits within 1/τ of zero: their exponentials need no shift to be added up.
-    largest = 1 / temperature + math.log(len(queue) + len(z))  # logarithm of the sum, at most
-    safe = largest < 0.9 * math.log(torch.finfo(q.dtype).max)
-    if usual and safe and not torch.is_autocast_enabled(q.device.type):
+    if _writes_once(q, len(queue) + len(z), temperature, z, queue):
         loss: Tensor = _QueueContrast.apply(  # type: ignore[no-untyped-call]
             q, z, queue, temperature, batch_negatives, spared
         )
         return loss
     return plain_contrast(q, z, queue, temperature, batch_negatives, spared)
+
+
+def contrast_with_target(q: Tensor, target: Tensor, keys: Tensor, temperature: float) -> Tensor:
+    """Give the mean of log Σ_m exp(q_n · k_m / τ) − q_n · t_n / τ.
+
+    Where t_n is the mean of some keys, that is the cross-entropy of picking one of them, averaged
+    over them.
+
+    Parameters
+    ----------
+    q, target
+        (N, d) queries, of unit length, and what they are drawn to, t.
+    keys
+        (M, d), k, of unit length.
+    temperature
+        τ > 0.
+
+    Returns
+    -------
+    Tensor
+        A scalar.
+    """
+    if _writes_once(q, len(keys), temperature, target, keys):
+        loss: Tensor = _TargetContrast.apply(  # type: ignore[no-untyped-call]
+            q, target, keys, temperature
+        )
+        return loss
+    scaled = q / temperature
+    return ((scaled @ keys.T).logsumexp(dim=1) - (scaled * target).sum(dim=1)).mean()
+
+
+def _writes_once(q: Tensor, keys: int, temperature: float, *others: Tensor) -> bool:
+    """Say whether a contrast of queries with so many keys needs one pass over logits."""
+    usual = not any(other.requires_grad or other.dtype != q.dtype for other in others)
+    # Unit vectors have logits within 1/τ of zero: their exponentials need no shift to be added up.
+    largest = 1 / temperature + math.log(keys)  # logarithm of the sum, at most
+    safe = largest < 0.9 * math.log(torch.finfo(q.dtype).max)
+    return usual and safe and not torch.is_autocast_enabled(q.device.type)
 
 
 def plain_contrast(
@@ -108,3 +142,19 @@ class _QueueContrast(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return gradient * ctx.saved_tensors[0], None, None, None, None, None
+
+
+class _TargetContrast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, target: Tensor, keys: Tensor, temperature: float) -> Tensor:
+        scaled = q / temperature
+        p = (scaled @ keys.T).exp_()  # (N, M), the softmax but for its sum
+        total, expected = p.sum(dim=1), p @ keys  # (N,), (N, d)
+        expected.div_(total[:, None]).sub_(target)
+        ctx.save_for_backward(expected.div_(temperature * len(q)))  # dL/dq
+        return (total.log() - (scaled * target).sum(dim=1)).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient * ctx.saved_tensors[0], None, None, None

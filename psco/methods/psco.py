@@ -33,7 +33,7 @@ from psco.methods.assignment import (
     scaled_similarity,
     written,
 )
-from psco.methods.contrast import contrast_with_queue
+from psco.methods.contrast import contrast_with_queue, contrast_with_target
 from psco.methods.method import Method, output_dim, require, require_momentum, spread
 from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
 from psco.ranks import gather, own_rows
@@ -211,10 +211,11 @@ def pseudo_supervised_loss(
     first, total
         If q has only some rows of the mini-batch: the first of them, and N.
     """
+    if counts is None:  # the mean of the logits of own shots is the logit of their mean
+        own = s.view(total or len(q), -1, s.shape[1]).mean(dim=1)  # (N, d)
+        return contrast_with_target(q, own[first : first + len(q)], s, temperature)
     logits = q @ s.T / temperature  # (N, NK)
     own = logits.view(len(q), total or len(q), -1).diagonal(first)  # (K, N)
-    if counts is None:
-        return (logits.logsumexp(dim=1) - own.mean(dim=0)).mean()
     mine = counts[first : first + len(q)]  # (N, K)
     own = (own * mine.T).sum(dim=0) / mine.sum(dim=1)  # (N,)
     logits = logits.masked_fill(~counts.flatten(), -torch.inf)

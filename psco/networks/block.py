@@ -43,11 +43,18 @@ def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
     )
     return (
         usual
-        and x.device.type == "cpu"
         and norm.training
+        and x.dtype == conv.weight.dtype == norm.weight.dtype
+        and trains_plainly(x)
+    )
+
+
+def trains_plainly(x: Tensor) -> bool:
+    """Say whether numbers are on a CPU and outside of mixed precision and function transforms."""
+    return (
+        x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._functorch.maybe_current_level()
-        and x.dtype == conv.weight.dtype == norm.weight.dtype
     )
 
 
@@ -79,12 +86,15 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
             x, weight, norm.weight * sign, norm.bias, norm.eps, bool(pool.ceil_mode)
         )
         mean = mean * sign
-    _remember(norm, mean, variance, x[:, 0].numel())
+    remember(norm, mean, variance, x[:, 0].numel())
     return out
 
 
 @torch.no_grad()
-def _remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+def remember(
+    norm: nn.BatchNorm1d | nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int
+) -> None:
+    """Move the running statistics of a layer towards those of a batch of ``count`` numbers each."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from psco.errors import InputError
+from psco.kernels import Hidden, mlp, mlp_back, suits_mlp
+from psco.networks.block import remember, trains_plainly
 
 
-def projector(width: int, hidden: int = 2048, out: int = 128) -> nn.Sequential:
+class Head(nn.Sequential):
+    """A linear layer, BatchNorm, ReLU, a linear layer, and perhaps more.
+
+    In training the first four are one operation where that can be done.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, width) to (N, out)."""
+        layers: list[Any] = list(self)
+        if _can_fuse(x, *layers[:4]):
+            first, norm, _, second = layers[:4]
+            x, mean, variance = _Mlp.apply(  # type: ignore[no-untyped-call]
+                x, first.weight, norm.weight, norm.bias, second.weight, norm.eps
+            )
+            remember(norm, mean, variance, len(x))
+            layers = layers[4:]
+        for layer in layers:
+            x = layer(x)
+        return x
+
+
+def _can_fuse(x: Tensor, first: Any, norm: Any, relu: Any, second: Any) -> bool:
+    layers = [type(layer) for layer in (first, norm, relu, second)]
+    return (
+        layers == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+        and first.bias is second.bias is None
+        and norm.training
+        and trains_plainly(x)
+        and suits_mlp(x, first.weight, second.weight)
+    )
+
+
+class _Mlp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, first: Tensor, scale: Tensor, shift: Tensor, second: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        out, hidden = mlp(x, first, scale, shift, second, eps)
+        ctx.eps = eps
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(x, first, scale, shift, second, *hidden)
+        ctx.mark_non_differentiable(hidden.mean, hidden.variance)
+        return out, hidden.mean, hidden.variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, first, scale, shift, second, *hidden = ctx.saved_tensors
+        layers = (x, first, scale, shift, second, ctx.eps)
+        need_input = ctx.needs_input_grad[0]
+        return *mlp_back(*layers, Hidden(*hidden), gradient, need_input), None
+
+
+def projector(width: int, hidden: int = 2048, out: int = 128) -> Head:
     """Make the projection head g: a two-layer MLP that ends in BatchNorm without affine map."""
-    return nn.Sequential(*_mlp(width, hidden, out), nn.BatchNorm1d(out, affine=False))
+    return Head(*_mlp(width, hidden, out), nn.BatchNorm1d(out, affine=False))
 
 
-def predictor(width: int, hidden: int = 2048) -> nn.Sequential:
+def predictor(width: int, hidden: int = 2048) -> Head:
     """Make the prediction head h: a two-layer MLP from ``width`` back to ``width``."""
-    return nn.Sequential(*_mlp(width, hidden, width))
+    return Head(*_mlp(width, hidden, width))
 
 
 def _mlp(width: int, hidden: int, out: int) -> list[nn.Module]:

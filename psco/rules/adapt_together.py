@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.compiled import compile_script
+from psco.networks.heads import Head
 from psco.rules.parallel import on_one_core_each
 from psco.rules.rule import Heads
 from psco.rules.sgd import Trained, remains, step, step_product, trained
@@ -38,8 +39,9 @@ def are_usual(heads: Heads) -> bool:
     """Say whether the heads have the form that `psco.networks` gives them."""
     hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
     forms = {heads.projector: [*hidden, nn.BatchNorm1d], heads.predictor: hidden}
+    kinds = (nn.Sequential, Head)
     if any(
-        type(head) is not nn.Sequential or [type(layer) for layer in head] != form
+        type(head) not in kinds or [type(layer) for layer in head.children()] != form
         for head, form in forms.items()
     ):
         return False

@@ -1,0 +1,169 @@
+/* Two linear layers with BatchNorm and ReLU between them, some hidden units at a time.
+ *
+ * Everything between the two layers concerns each hidden unit by itself, so all that is done with a
+ * panel of PANEL units is done while it is in the cache: forward the first product, the statistics,
+ * normalisation and ReLU, and the part of the second product; backward likewise.
+ *
+ * x is (N, a), the weights are (h, a) and (o, h), what comes out is (N, o); N and h are multiples of
+ * PANEL, a and o of COLUMNS. Normalised units are kept by panels, (h / PANEL, N, PANEL).
+ */
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "products.h"
+
+enum { PANEL = 64, VECTORS = PANEL / LANES };
+
+int64_t mlp_panel(void) { return PANEL; }
+
+/* Numbers that each thread needs for itself. */
+int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) { return PANEL * (2 * N + 2 * a + 2 * o); }
+
+/* Store a matrix (rows, columns) by groups of COLUMNS columns, (columns / COLUMNS, rows, COLUMNS):
+ * in that order a product reads it from end to end. */
+static void pack(const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
+    for (int64_t c = 0; c < columns; c += COLUMNS)
+        for (int64_t r = 0; r < rows; r++, to += COLUMNS)
+            memcpy(to, from + r * step + c, COLUMNS * sizeof(float));
+}
+
+/* Do so with the transpose of a matrix (columns, rows), whose rows are a multiple of LANES. */
+static void pack_transpose(
+    const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
+    for (int64_t c = 0; c < columns; c += COLUMNS)
+        for (int64_t r = 0; r < rows; r += LANES, to += LANES * COLUMNS)
+            for (int half = 0; half < COLUMNS; half += LANES) {
+                vec square[LANES];
+                for (int i = 0; i < LANES; i++)
+                    square[i] = load(from + (c + half + i) * step + r);
+                transpose(square);
+                for (int i = 0; i < LANES; i++) store(to + i * COLUMNS + half, square[i]);
+            }
+}
+
+/* The product a b of (rows, inner) and a packed matrix (inner, columns). */
+static inline __attribute__((always_inline)) void packed_product(
+    Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b, float *c) {
+    for (int64_t n = 0; n < columns; n += COLUMNS)
+        any_product(then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns);
+}
+
+/* Normalise units (N, PANEL) in place; write mean and biased variance. */
+static void normalise(float *units, int64_t N, float eps, float *mean, float *variance) {
+    vec sum[VECTORS] = {{0}}, squares[VECTORS] = {{0}}, rate[VECTORS];
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int v = 0; v < VECTORS; v++) sum[v] += load(units + n + v * LANES);
+    for (int v = 0; v < VECTORS; v++) sum[v] /= (float)N;
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int v = 0; v < VECTORS; v++) {
+            vec away = load(units + n + v * LANES) - sum[v];
+            squares[v] += away * away;
+        }
+    for (int v = 0; v < VECTORS; v++) {
+        squares[v] /= (float)N;
+        for (int i = 0; i < LANES; i++) rate[v][i] = 1 / sqrtf(squares[v][i] + eps);
+        store(mean + v * LANES, sum[v]);
+        store(variance + v * LANES, squares[v]);
+    }
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int v = 0; v < VECTORS; v++) {
+            float *at = units + n + v * LANES;
+            store(at, (load(at) - sum[v]) * rate[v]);
+        }
+}
+
+/* relu(scale units + shift), (N, PANEL). */
+static void activate(
+    const float *units, const float *scale, const float *shift, int64_t N, float *active) {
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int c = 0; c < PANEL; c += LANES) {
+            vec y = load(scale + c) * load(units + n + c) + load(shift + c);
+            store(active + n + c, larger(y, all(0)));
+        }
+}
+
+/* Turn the gradient of active units (N, PANEL) into that of the units before normalisation, and give
+ * that of scale and shift. `factor` is scale / sqrt(variance + eps). */
+static void normalise_back(
+    float *gradient, const float *units, const float *active, const float *factor, int64_t N,
+    float *d_scale, float *d_shift) {
+    vec sum[VECTORS] = {{0}}, along[VECTORS] = {{0}};
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int v = 0; v < VECTORS; v++) {
+            int64_t at = n + v * LANES;
+            vec g = where(load(active + at) > 0, load(gradient + at));
+            sum[v] += g;
+            along[v] += g * load(units + at);
+            store(gradient + at, g);
+        }
+    for (int v = 0; v < VECTORS; v++) {
+        store(d_shift + v * LANES, sum[v]);
+        store(d_scale + v * LANES, along[v]);
+        sum[v] /= (float)N;
+        along[v] /= (float)N;
+    }
+    for (int64_t n = 0; n < N * PANEL; n += PANEL)
+        for (int v = 0; v < VECTORS; v++) {
+            int64_t at = n + v * LANES;
+            vec g = load(gradient + at) - sum[v] - along[v] * load(units + at);
+            store(gradient + at, load(factor + v * LANES) * g);
+        }
+}
+
+/* Writes units, mean and variance (h,), and of each thread its part of the output, (threads, N, o),
+ * which is zero before. */
+void mlp_forward(
+    const float *x, const float *first, const float *scale, const float *shift, const float *second,
+    const float *eps, float *units, float *mean, float *variance, float *out, float *scratch,
+    int64_t N, int64_t a, int64_t h, int64_t o, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num();
+        float *active = scratch + me * mlp_scratch(N, a, o);
+        float *in = active + 2 * N * PANEL, *down = in + 2 * PANEL * a;
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < h; k += PANEL) {
+            float *mine = units + k * N;
+            pack_transpose(first + k * a, a, a, PANEL, in);
+            packed_product(WRITE, N, a, PANEL, x, in, mine);
+            normalise(mine, N, *eps, mean + k, variance + k);
+            activate(mine, scale + k, shift + k, N, active);
+            pack_transpose(second + k, h, PANEL, o, down);
+            packed_product(ADD, N, PANEL, o, active, down, out + me * N * o);
+        }
+    }
+}
+
+/* Writes the gradients of scale, shift and of both weights, and adds to that of x, (threads, N, a),
+ * if it is not NULL. `gradient` is that of the output. */
+void mlp_backward(
+    const float *x, const float *first, const float *scale, const float *shift, const float *second,
+    const float *factor, const float *units, const float *gradient, float *d_x, float *d_first,
+    float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N, int64_t a, int64_t h,
+    int64_t o, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num();
+        float *active = scratch + me * mlp_scratch(N, a, o), *g = active + N * PANEL;
+        float *in = g + N * PANEL, *down = in + 2 * PANEL * a, *d_down = down + PANEL * o;
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < h; k += PANEL) {
+            const float *mine = units + k * N;
+            activate(mine, scale + k, shift + k, N, active);
+            memset(d_down, 0, PANEL * o * sizeof(float));
+            add_product(N, o, PANEL, gradient, active, d_down);
+            for (int64_t r = 0; r < o; r++)
+                memcpy(d_second + r * h + k, d_down + r * PANEL, PANEL * sizeof(float));
+            pack(second + k, h, o, PANEL, down);
+            packed_product(WRITE, N, o, PANEL, gradient, down, g);
+            normalise_back(g, mine, active, factor + k, N, d_scale + k, d_shift + k);
+            memset(d_first + k * a, 0, PANEL * a * sizeof(float));
+            add_product(N, PANEL, a, g, x, d_first + k * a);
+            if (!d_x) continue;
+            pack(first + k * a, a, PANEL, a, in);
+            packed_product(ADD, N, PANEL, a, g, in, d_x + me * N * a);
+        }
+    }
+}

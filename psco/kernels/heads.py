@@ -1,0 +1,85 @@
+"""Two linear layers with BatchNorm and ReLU between them, panel by panel: see ``heads.c``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from psco.kernels.build import call, columns, library, scratch, size_of
+
+
+class Hidden(NamedTuple):
+    """The hidden units: normalised, by panels, and their statistics."""
+
+    units: Tensor  # (h / P, N, P)
+    mean: Tensor  # (h,)
+    variance: Tensor  # (h,), biased
+
+
+def suits_mlp(x: Tensor, first: Tensor, second: Tensor) -> bool:
+    """Say whether `mlp` takes x (N, a) and the weights (h, a) and (o, h)."""
+    single = x.dtype == first.dtype == second.dtype == torch.float32 and x.device.type == "cpu"
+    if not single or x.ndim != 2 or library() is None:
+        return False
+    (N, a), (o, h) = x.shape, second.shape
+    return N > 0 and N % _panel() == h % _panel() == a % columns() == o % columns() == 0
+
+
+def mlp(
+    x: Tensor, first: Tensor, scale: Tensor, shift: Tensor, second: Tensor, eps: float
+) -> tuple[Tensor, Hidden]:
+    """Give relu(norm(x @ first.T)) @ second.T, (N, o), with the statistics of the batch.
+
+    Parameters
+    ----------
+    x
+        (N, a).
+    first, second
+        (h, a) and (o, h).
+    scale, shift, eps
+        (h,) of BatchNorm, and its epsilon.
+    """
+    (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
+    units = torch.empty(h // _panel(), N, _panel())
+    mean, variance, out = torch.empty(h), torch.empty(h), torch.zeros(threads, N, o)
+    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous())
+    found = (torch.tensor([eps]), units, mean, variance, out, scratch("mlp_scratch", N, a, o))
+    call("mlp_forward", *given, *found, N, a, h, o, threads)
+    return out.sum(dim=0), Hidden(units, mean, variance)
+
+
+def mlp_back(
+    x: Tensor,
+    first: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    second: Tensor,
+    eps: float,
+    hidden: Hidden,
+    gradient: Tensor,
+    need_input: bool,
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
+    """Give the gradients of x (or None, if it is not needed), first, scale, shift and second.
+
+    Parameters
+    ----------
+    x, first, scale, shift, second, eps
+        As of `mlp`.
+    hidden, gradient
+        What it gave, and the gradient (N, o) of its output.
+    """
+    (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
+    d_x = torch.zeros(threads, N, a) if need_input else None
+    d_first, d_second = torch.empty(h, a), torch.empty(o, h)
+    d_scale, d_shift = torch.empty(h), torch.empty(h)
+    factor = scale * (hidden.variance + eps).rsqrt()
+    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), factor)
+    wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch("mlp_scratch", N, a, o))
+    call("mlp_backward", *given, hidden.units, gradient.contiguous(), *wanted, N, a, h, o, threads)
+    return None if d_x is None else d_x.sum(dim=0), d_first, d_scale, d_shift, d_second
+
+
+def _panel() -> int:
+    return size_of("mlp_panel")
