@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from psco.data.cache import atomic_path, cache_dir
+from psco.kernels import absence
 from psco.optional import health
 from psco.runtime import environment, keep_freed_memory
 
@@ -21,7 +22,7 @@ class Finding(NamedTuple):
 
 
 def examine() -> list[Finding]:
-    """Check versions, threads, the allocator, optional packages and the cache folder."""
+    """Check versions, threads, allocator, kernels, optional packages and the cache folder."""
     about = environment()
     findings = [
         Finding("ok", "psco", f"{about['psco']} on Python {about['python']}, {about['platform']}"),
@@ -30,6 +31,7 @@ def examine() -> list[Finding]:
         ),
         _threads(about["threads"]),
         _allocator(),
+        _kernels(),
     ]
     for name, version in about["packages"].items():
         findings.append(Finding("ok" if version else "broken", name, version or "not installed"))
@@ -48,6 +50,13 @@ def _allocator() -> Finding:
     if keep_freed_memory():
         return Finding("ok", "allocator", "glibc keeps freed memory between steps")
     return Finding("warning", "allocator", "not tuned (no glibc, or PSCO_MALLOC=default)")
+
+
+def _kernels() -> Finding:
+    problem = absence()
+    if problem is None:
+        return Finding("ok", "kernels", "compiled for this processor")
+    return Finding("absent", "kernels", f"optional, training is slower without: {problem}")
 
 
 def _optional(name: str, extra: str) -> Finding:

@@ -32,6 +32,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
+def without_kernels(monkeypatch):
+    """Do as if there were no compiler."""
+    from psco.kernels import build
+
+    monkeypatch.setenv("PSCO_KERNELS", "off")
+    build.forget()
+    yield
+    monkeypatch.undo()
+    build.forget()
+
+
+@pytest.fixture
 def psco():
     """Run the command line in a process of its own; gives the finished process."""
 

@@ -118,6 +118,7 @@ def test_the_full_plan_is_the_omniglot_recipe_of_the_paper():
         Case("omniglot", ("train.batch_size=8", "method.queue_size=64", "heads.predictor=false")),
     ],
 )
+@pytest.mark.usefixtures("without_kernels")  # whose operations torch does not see
 def test_the_operations_counted_are_those_of_the_real_step(case, monkeypatch):
     monkeypatch.setattr("psco.networks.convnet.can_fuse", lambda *_: False)  # a few more, to save
     recipe = case.settled()

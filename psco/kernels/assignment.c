@@ -11,9 +11,8 @@
 #include "products.h"
 
 enum {
-    BLOCK = 64,    /* lines that have a maximum in common */
-    PIECE = 32,    /* lines that are computed at a time */
-    TOGETHER = 4   /* lines that are added up at a time */
+    BLOCK = 64,   /* lines that are computed at a time, and that have a maximum in common */
+    TOGETHER = 4  /* lines that are added up at a time */
 };
 
 int64_t assignment_block(void) { return BLOCK; }
@@ -49,12 +48,12 @@ static void add_lines(
 static void begin_lines(
     const float *queue, const float *keys, int64_t d, float *lines, int64_t count, const float *u,
     float *sums, int64_t M, int64_t N) {
-    for (int64_t m = 0; m < count; m += PIECE, lines += PIECE * N) {
-        const float *piece = queue + m * d;
+    for (int64_t m = 0; m < count; m += BLOCK, lines += BLOCK * N) {
+        const float *block = queue + m * d;
         for (int64_t n = 0; n < N; n += COLUMNS)
-            any_product(WRITE_POWER, PIECE, d, COLUMNS, piece, d, keys + n * d, COLUMNS, lines + n, N);
-        for (int64_t i = PIECE * d; i < 2 * PIECE * d; i += LANES) __builtin_prefetch(piece + i);
-        add_lines(lines, PIECE, u, sums, M, N);
+            any_product(WRITE_POWER, BLOCK, d, COLUMNS, block, d, keys + n * d, COLUMNS, lines + n, N);
+        for (int64_t i = BLOCK * d; i < 2 * BLOCK * d; i += LANES) __builtin_prefetch(block + i);
+        add_lines(lines, BLOCK, u, sums, M, N);
     }
 }
 

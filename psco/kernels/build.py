@@ -47,6 +47,12 @@ def absence() -> str | None:
     return None
 
 
+def forget() -> None:
+    """Look for the compiler and its settings anew when the kernels are needed next."""
+    for function in (library, absence, size_of, _build):
+        function.cache_clear()
+
+
 def call(name: str, *arguments: Tensor | int | None) -> int:
     """Call a kernel: tensors are passed as pointers to their numbers, None as NULL."""
     function = getattr(library(), name)
