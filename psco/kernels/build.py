@@ -24,7 +24,7 @@ _PATIENCE = 120  # seconds
 def library() -> ctypes.CDLL | None:
     """Give the compiled kernels, or None where they cannot be had.
 
-    The compiler is ``CC``, by default ``cc``. What it makes in half a second is kept in the cache
+    The compiler is ``CC``, by default ``cc``. What it makes in a second or two is kept in the cache
     under a name that tells source, compiler and processor. Without a compiler, or a place for the
     result, everything works the same, only slower. ``PSCO_KERNELS=off`` leaves the kernels out; any
     other value of it are flags for the compiler.
