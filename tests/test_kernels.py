@@ -149,7 +149,7 @@ def unit(*shape):
 
 @needs_kernels
 @pytest.mark.parametrize("iterations", [1, 2, 3, 6])
-@pytest.mark.parametrize(("keys", "size", "dim"), [(32, 64, 16), (96, 640, 20)])
+@pytest.mark.parametrize(("keys", "size", "dim"), [(32, 64, 32), (96, 640, 64)])
 def test_a_plan_ranks_as_sinkhorns_rounds_in_torch(threads, keys, size, dim, iterations):
     torch.manual_seed(0)
     z, queue = unit(keys, dim), unit(size, dim)
@@ -166,7 +166,7 @@ def test_a_plan_ranks_as_sinkhorns_rounds_in_torch(threads, keys, size, dim, ite
 @needs_kernels
 def test_of_equal_keys_in_the_queue_the_first_is_the_best_shot():
     torch.manual_seed(0)
-    z, queue = unit(columns(), 8), unit(64, 8).repeat(3, 1)
+    z, queue = unit(32, 32), unit(64, 32).repeat(3, 1)
     assert (largest_columns(ranking_plan(z, queue, 0.05, 3), 1) < 64).all()
 
 

@@ -72,39 +72,61 @@ static void end_block(
     }
 }
 
-/* Give the line of the largest number of a column, of equal ones the first. */
-static int64_t best_line(
-    const float *matrix, const float *v, const float *maxima, int64_t n, int64_t M, int64_t N) {
-    int64_t block = 0;
-    for (int64_t b = 1; b < M / BLOCK; b++)
-        if (maxima[b * N + n] > maxima[block * N + n]) block = b;
-    int64_t m = block * BLOCK, end = m + BLOCK - 1;
-    while (m < end && matrix[m * N + n] * v[m] < maxima[block * N + n]) m++;
-    return m;
+/* Give the lines of the largest numbers of LANES columns from n on, of equal ones the first. */
+static void best_lines(
+    const float *matrix, const float *v, const float *maxima, int64_t n, int64_t M, int64_t N,
+    int64_t *best) {
+    vec most = load(maxima + n);
+    mask block = {0};
+    for (int b = 1; b < M / BLOCK; b++) {
+        vec x = load(maxima + b * N + n);
+        block = (block & ~(x > most)) | (b & (x > most));
+        most = larger(x, most);
+    }
+    for (int i = 0; i < LANES; i++, n++) {
+        int64_t m = (int64_t)block[i] * BLOCK, end = m + BLOCK - 1;
+        while (m < end && matrix[m * N + n] * v[m] < most[i]) m++;
+        best[n] = m;
+    }
 }
 
-/* Write the matrix, 2 ^ (queue keys^T), and what comes of so many rounds on it: the factors v (M,)
- * of its lines, and with them the maxima (M / BLOCK, N) of blocks and the best line (N,) of each
- * column. Keys are (N / COLUMNS, d, COLUMNS), u (threads, N) is for the factors of columns, and the
- * sums (iterations, threads, N) are zero. */
+/* Numbers that all threads need together: packed keys, and of each thread factors and sums. */
+int64_t assignment_scratch(int64_t N, int64_t d, int64_t iterations, int64_t threads) {
+    return N * (d + (1 + iterations) * threads);
+}
+
+/* Write the matrix, 2 ^ (scale queue keys^T), and what comes of so many rounds on it: the factors v
+ * (M,) of its lines, and with them the maxima (M / BLOCK, N) of blocks and the best line (N,) of
+ * each column. Keys are (N, d), d a multiple of LANES. */
 void assignment_plan(
-    const float *queue, const float *keys, float *matrix, float *u, float *sums, float *v,
-    float *maxima, int64_t *best, int64_t M, int64_t N, int64_t d, int64_t iterations,
+    const float *queue, const float *keys, double scale, float *matrix, float *v, float *maxima,
+    int64_t *best, float *scratch, int64_t M, int64_t N, int64_t d, int64_t iterations,
     int64_t threads) {
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        int64_t first = share(M / BLOCK, me, all), end = share(M / BLOCK, me + 1, all);
+        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
+        int64_t first = share(M / BLOCK, me, all_threads);
+        int64_t end = share(M / BLOCK, me + 1, all_threads);
         int64_t begin = first * BLOCK, count = (end - first) * BLOCK;
+        float *packed = scratch, *u = packed + N * d, *sums = u + threads * N;
         float *lines = matrix + begin * N, *own = u + me * N;
         for (int64_t n = 0; n < N; n++) own[n] = 1;
-        begin_lines(queue + begin * d, keys, d, lines, count, own, sums + me * N, M, N);
+        for (int64_t round = 0; round < iterations; round++)
+            memset(sums + (round * threads + me) * N, 0, N * sizeof(float));
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < N; n += COLUMNS) {
+            float *group = packed + n * d;
+            pack_transpose(keys + n * d, d, d, COLUMNS, group);
+            for (int64_t i = 0; i < COLUMNS * d; i += LANES)
+                store(group + i, load(group + i) * (float)scale);
+        }
+        begin_lines(queue + begin * d, packed, d, lines, count, own, sums + me * N, M, N);
         for (int64_t round = 1; round < iterations; round++) {
             float *before = sums + (round - 1) * threads * N, *now = before + threads * N;
 #pragma omp barrier
             for (int64_t n = 0; n < N; n++) {
                 float sum = 0;
-                for (int64_t t = 0; t < threads; t++) sum += before[t * N + n];
+                for (int t = 0; t < all_threads; t++) sum += before[t * N + n];
                 own[n] = 1 / (N * sum);
             }
             if (round < iterations - 1) add_lines(lines, count, own, now + me * N, M, N);
@@ -112,7 +134,7 @@ void assignment_plan(
         for (int64_t b = first; b < end; b++)
             end_block(matrix + b * BLOCK * N, own, v + b * BLOCK, maxima + b * N, M, N);
 #pragma omp barrier
-        for (int64_t n = share(N, me, all); n < share(N, me + 1, all); n++)
-            best[n] = best_line(matrix, v, maxima, n, M, N);
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < N; n += LANES) best_lines(matrix, v, maxima, n, M, N, best);
     }
 }

@@ -34,7 +34,8 @@ def suits_plan(z: Tensor, queue: Tensor) -> bool:
     single = z.dtype == queue.dtype == torch.float32 and z.device.type == "cpu"
     if not single or library() is None:
         return False
-    return len(z) % columns() == 0 and len(queue) % _block() == 0
+    N, d = z.shape
+    return N % columns() == d % columns() == 0 and len(queue) % _block() == 0
 
 
 def plan_of(z: Tensor, queue: Tensor, epsilon: float, iterations: int) -> Plan:
@@ -50,13 +51,13 @@ def plan_of(z: Tensor, queue: Tensor, epsilon: float, iterations: int) -> Plan:
         Rounds, at least 1.
     """
     (N, d), M, threads = z.shape, len(queue), torch.get_num_threads()
-    # Powers of two are less work than those of e. The order is that of a product's panels.
-    keys = (z * (math.log2(math.e) / epsilon)).view(-1, columns(), d).mT.contiguous()
+    scale = math.log2(math.e) / epsilon  # powers of two are less work than those of e
     kernel, v, maxima = torch.empty(M, N), torch.empty(M), torch.empty(M // _block(), N)
     best = torch.empty(N, dtype=torch.int64)
-    u, sums = torch.empty(threads, N), torch.zeros(iterations, threads, N)
-    found = (kernel, u, sums, v, maxima, best)
-    call("assignment_plan", queue.contiguous(), keys, *found, M, N, d, iterations, threads)
+    memory = torch.empty(size_of("assignment_scratch", N, d, iterations, threads))
+    found = (kernel, v, maxima, best, memory)
+    of_keys = (queue.contiguous(), z.contiguous(), scale)
+    call("assignment_plan", *of_keys, *found, M, N, d, iterations, threads)
     return Plan(kernel.T, v, maxima.T, best)
 
 

@@ -53,8 +53,11 @@ def forget() -> None:
         function.cache_clear()
 
 
-def call(name: str, *arguments: Tensor | int | None) -> int:
-    """Call a kernel: tensors are passed as pointers to their numbers, None as NULL."""
+def call(name: str, *arguments: Tensor | int | float | None) -> int:
+    """Call a kernel: tensors are passed as pointers to their numbers, None as NULL.
+
+    Whole numbers are passed as ``int64_t``, others as ``double``.
+    """
     function = getattr(library(), name)
     function.restype = ctypes.c_int64
     return int(function(*map(_as_c, arguments)))
@@ -76,10 +79,12 @@ def columns() -> int:
     return size_of("product_columns")
 
 
-def _as_c(argument: Tensor | int | None) -> object:
+def _as_c(argument: Tensor | int | float | None) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
-    return ctypes.c_int64(argument) if isinstance(argument, int) else None
+    if isinstance(argument, int):
+        return ctypes.c_int64(argument)
+    return None if argument is None else ctypes.c_double(argument)
 
 
 @cache

@@ -18,29 +18,19 @@ enum { PANEL = 64, VECTORS = PANEL / LANES };
 
 int64_t mlp_panel(void) { return PANEL; }
 
-/* Numbers that each thread needs for itself. */
-int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) { return PANEL * (2 * N + 2 * a + 2 * o); }
-
-/* Store a matrix (rows, columns) by groups of COLUMNS columns, (columns / COLUMNS, rows, COLUMNS):
- * in that order a product reads it from end to end. */
-static void pack(const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
-    for (int64_t c = 0; c < columns; c += COLUMNS)
-        for (int64_t r = 0; r < rows; r++, to += COLUMNS)
-            memcpy(to, from + r * step + c, COLUMNS * sizeof(float));
+/* Numbers that each thread needs for itself: its part of what comes out, and some panels. */
+int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
+    return N * (a > o ? a : o) + PANEL * (2 * N + a + 2 * o);
 }
 
-/* Do so with the transpose of a matrix (columns, rows), whose rows are a multiple of LANES. */
-static void pack_transpose(
-    const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
-    for (int64_t c = 0; c < columns; c += COLUMNS)
-        for (int64_t r = 0; r < rows; r += LANES, to += LANES * COLUMNS)
-            for (int half = 0; half < COLUMNS; half += LANES) {
-                vec square[LANES];
-                for (int i = 0; i < LANES; i++)
-                    square[i] = load(from + (c + half + i) * step + r);
-                transpose(square);
-                for (int i = 0; i < LANES; i++) store(to + i * COLUMNS + half, square[i]);
-            }
+/* Add up what `all` threads have of `size` numbers at the beginning of their scratch. */
+static void add_parts(const float *scratch, int64_t step, int all, int64_t size, float *sums) {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < size; i += LANES) {
+        vec sum = load(scratch + i);
+        for (int t = 1; t < all; t++) sum += load(scratch + t * step + i);
+        store(sums + i, sum);
+    }
 }
 
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
@@ -112,42 +102,45 @@ static void normalise_back(
         }
 }
 
-/* Writes units, mean and variance (h,), and of each thread its part of the output, (threads, N, o),
- * which is zero before. */
+/* Writes units, mean and variance (h,), and the output; `scratch` is (threads, mlp_scratch). */
 void mlp_forward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
-    const float *eps, float *units, float *mean, float *variance, float *out, float *scratch,
-    int64_t N, int64_t a, int64_t h, int64_t o, int64_t threads) {
+    double eps, float *units, float *mean, float *variance, float *out, float *scratch, int64_t N,
+    int64_t a, int64_t h, int64_t o, int64_t threads) {
+    const int64_t step = mlp_scratch(N, a, o);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num();
-        float *active = scratch + me * mlp_scratch(N, a, o);
-        float *in = active + 2 * N * PANEL, *down = in + 2 * PANEL * a;
+        float *part = scratch + omp_get_thread_num() * step, *active = part + N * (a > o ? a : o);
+        float *in = active + N * PANEL, *down = in + PANEL * a;
+        memset(part, 0, N * o * sizeof(float));
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             float *mine = units + k * N;
             pack_transpose(first + k * a, a, a, PANEL, in);
             packed_product(WRITE, N, a, PANEL, x, in, mine);
-            normalise(mine, N, *eps, mean + k, variance + k);
+            normalise(mine, N, eps, mean + k, variance + k);
             activate(mine, scale + k, shift + k, N, active);
             pack_transpose(second + k, h, PANEL, o, down);
-            packed_product(ADD, N, PANEL, o, active, down, out + me * N * o);
+            packed_product(ADD, N, PANEL, o, active, down, part);
         }
+        add_parts(scratch, step, omp_get_num_threads(), N * o, out);
     }
 }
 
-/* Writes the gradients of scale, shift and of both weights, and adds to that of x, (threads, N, a),
- * if it is not NULL. `gradient` is that of the output. */
+/* Writes the gradients of both weights, of scale and shift and, if it is not NULL, of x; `gradient`
+ * is that of the output, `factor` scale / sqrt(variance + eps). */
 void mlp_backward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
     const float *factor, const float *units, const float *gradient, float *d_x, float *d_first,
     float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N, int64_t a, int64_t h,
     int64_t o, int64_t threads) {
+    const int64_t step = mlp_scratch(N, a, o);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num();
-        float *active = scratch + me * mlp_scratch(N, a, o), *g = active + N * PANEL;
-        float *in = g + N * PANEL, *down = in + 2 * PANEL * a, *d_down = down + PANEL * o;
+        float *part = scratch + omp_get_thread_num() * step, *active = part + N * (a > o ? a : o);
+        float *g = active + N * PANEL, *in = g + N * PANEL, *down = in + PANEL * a;
+        float *d_down = down + PANEL * o;
+        memset(part, 0, N * a * sizeof(float));
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             const float *mine = units + k * N;
@@ -163,7 +156,8 @@ void mlp_backward(
             add_product(N, PANEL, a, g, x, d_first + k * a);
             if (!d_x) continue;
             pack(first + k * a, a, PANEL, a, in);
-            packed_product(ADD, N, PANEL, a, g, in, d_x + me * N * a);
+            packed_product(ADD, N, PANEL, a, g, in, part);
         }
+        if (d_x) add_parts(scratch, step, omp_get_num_threads(), N * a, d_x);
     }
 }

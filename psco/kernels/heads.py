@@ -43,11 +43,11 @@ def mlp(
     """
     (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
     units = torch.empty(h // _panel(), N, _panel())
-    mean, variance, out = torch.empty(h), torch.empty(h), torch.zeros(threads, N, o)
-    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous())
-    found = (torch.tensor([eps]), units, mean, variance, out, scratch("mlp_scratch", N, a, o))
+    mean, variance, out = torch.empty(h), torch.empty(h), torch.empty(N, o)
+    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), eps)
+    found = (units, mean, variance, out, scratch("mlp_scratch", N, a, o))
     call("mlp_forward", *given, *found, N, a, h, o, threads)
-    return out.sum(dim=0), Hidden(units, mean, variance)
+    return out, Hidden(units, mean, variance)
 
 
 def mlp_back(
@@ -71,14 +71,14 @@ def mlp_back(
         What it gave, and the gradient (N, o) of its output.
     """
     (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
-    d_x = torch.zeros(threads, N, a) if need_input else None
+    d_x = torch.empty(N, a) if need_input else None
     d_first, d_second = torch.empty(h, a), torch.empty(o, h)
     d_scale, d_shift = torch.empty(h), torch.empty(h)
     factor = scale * (hidden.variance + eps).rsqrt()
     given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), factor)
     wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch("mlp_scratch", N, a, o))
     call("mlp_backward", *given, hidden.units, gradient.contiguous(), *wanted, N, a, h, o, threads)
-    return None if d_x is None else d_x.sum(dim=0), d_first, d_scale, d_shift, d_second
+    return d_x, d_first, d_scale, d_shift, d_second
 
 
 def _panel() -> int:

@@ -3,6 +3,8 @@
 #ifndef PSCO_PRODUCTS_H
 #define PSCO_PRODUCTS_H
 
+#include <string.h>
+
 #include "vectors.h"
 
 /* Of a product that are in registers at a time: as many as there are registers for. */
@@ -47,6 +49,28 @@ static inline void product(
     int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
     int64_t b_step, float *c, int64_t c_step) {
     any_product(WRITE, rows, inner, columns, a, a_step, b, b_step, c, c_step);
+}
+
+/* Store a matrix (rows, columns) by groups of COLUMNS columns, (columns / COLUMNS, rows, COLUMNS):
+ * in that order a product reads it from end to end. */
+static inline void pack(const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
+    for (int64_t c = 0; c < columns; c += COLUMNS)
+        for (int64_t r = 0; r < rows; r++, to += COLUMNS)
+            memcpy(to, from + r * step + c, COLUMNS * sizeof(float));
+}
+
+/* Do so with the transpose of a matrix (columns, rows), whose rows are a multiple of LANES. */
+static inline void pack_transpose(
+    const float *from, int64_t step, int64_t rows, int64_t columns, float *to) {
+    for (int64_t c = 0; c < columns; c += COLUMNS)
+        for (int64_t r = 0; r < rows; r += LANES, to += LANES * COLUMNS)
+            for (int half = 0; half < COLUMNS; half += LANES) {
+                vec square[LANES];
+                for (int i = 0; i < LANES; i++)
+                    square[i] = load(from + (c + half + i) * step + r);
+                transpose(square);
+                for (int i = 0; i < LANES; i++) store(to + i * COLUMNS + half, square[i]);
+            }
 }
 
 /* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. */
