@@ -123,13 +123,13 @@ def test_a_map_that_is_not_finite_is_not_hidden():
 
 @needs_kernels
 @pytest.mark.parametrize("make", [projector, predictor])
-@pytest.mark.parametrize("needs_input", [True, False])
-def test_a_head_is_that_of_its_layers(threads, make, needs_input):
+@pytest.mark.parametrize(("count", "needs_input"), [(128, True), (8, True), (75, False)])
+def test_a_head_is_that_of_its_layers(threads, make, count, needs_input):
     torch.manual_seed(0)
     head = make(64, 192, 32) if make is projector else make(64, 192)
     nn.init.normal_(head[1].weight)
     nn.init.normal_(head[1].bias)
-    x = torch.randn(128, 64, requires_grad=needs_input)
+    x = torch.randn(count, 64, requires_grad=needs_input)
     assert kernels.suits_mlp(x, head[0].weight, head[3].weight)
     ours = after_a_pass(head, x, torch.float32, lambda f, x: f(x))
     assert_close(ours, after_a_pass(head, x, torch.float64, lambda f, x: f(x)))

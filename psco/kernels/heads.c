@@ -4,8 +4,8 @@
  * panel of PANEL units is done while it is in the cache: forward the first product, the statistics,
  * normalisation and ReLU, and the part of the second product; backward likewise.
  *
- * x is (N, a), the weights are (h, a) and (o, h), what comes out is (N, o); N and h are multiples of
- * PANEL, a and o of COLUMNS. Normalised units are kept by panels, (h / PANEL, N, PANEL).
+ * x is (N, a), the weights are (h, a) and (o, h), what comes out is (N, o); h is a multiple of
+ * PANEL, a and o are of COLUMNS, and N is at least ROWS. Normalised units are kept by panels, (h / PANEL, N, PANEL).
  */
 
 #include <math.h>

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from psco.kernels.build import call, columns, library, scratch, size_of
 
+_LEAST = 8  # rows of a product
+
 
 class Hidden(NamedTuple):
     """The hidden units: normalised, by panels, and their statistics."""
@@ -24,7 +26,7 @@ def suits_mlp(x: Tensor, first: Tensor, second: Tensor) -> bool:
     if not single or x.ndim != 2 or library() is None:
         return False
     (N, a), (o, h) = x.shape, second.shape
-    return N > 0 and N % _panel() == h % _panel() == a % columns() == o % columns() == 0
+    return N >= _LEAST and h % _panel() == a % columns() == o % columns() == 0
 
 
 def mlp(
