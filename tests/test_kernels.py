@@ -15,7 +15,6 @@ from torch import nn
 
 from psco import kernels
 from psco.kernels import build
-from psco.kernels.build import columns
 from psco.methods.assignment import (
     largest_columns,
     rank_by_plan_,

@@ -5,7 +5,8 @@
  * normalisation and ReLU, and the part of the second product; backward likewise.
  *
  * x is (N, a), the weights are (h, a) and (o, h), what comes out is (N, o); h is a multiple of
- * PANEL, a and o are of COLUMNS, and N is at least ROWS. Normalised units are kept by panels, (h / PANEL, N, PANEL).
+ * PANEL, a and o are of COLUMNS, and N is at least ROWS. Normalised units are kept by panels,
+ * (h / PANEL, N, PANEL).
  */
 
 #include <math.h>

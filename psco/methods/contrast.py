@@ -147,14 +147,14 @@ class _QueueContrast(torch.autograd.Function):
 class _TargetContrast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, target: Tensor, keys: Tensor, temperature: float) -> Tensor:
-        scaled = q / temperature
-        p = (scaled @ keys.T).exp_()  # (N, M), the softmax but for its sum
-        total, expected = p.sum(dim=1), p @ keys  # (N,), (N, d)
-        expected.div_(total[:, None]).sub_(target)
-        ctx.save_for_backward(expected.div_(temperature * len(q)))  # dL/dq
-        return (total.log() - (scaled * target).sum(dim=1)).mean()
+        p = torch.mm(q / temperature, keys.T).exp_()  # (N, M), the softmax but for its sum
+        total = p.sum(dim=1, keepdim=True)  # (N, 1)
+        ctx.save_for_backward((p @ keys).div_(total).sub_(target))  # dL/dq · τN
+        ctx.factor = 1 / (temperature * len(q))
+        drawn = torch.dot(q.flatten(), target.flatten())  # Σ_n q_n · t_n
+        return total.log_().mean() - drawn * ctx.factor
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * ctx.saved_tensors[0], None, None, None
+        return (gradient * ctx.factor) * ctx.saved_tensors[0], None, None, None
