@@ -114,10 +114,16 @@ def test_of_equal_numbers_in_a_window_one_gets_the_gradient(channels):
 
 
 @needs_kernels
-def test_a_map_that_is_not_finite_is_not_hidden():
-    layers, x = conv_layers(32, 32, ceil=False), torch.randn(2, 32, 8, 8)
-    x[0, 0, 3, 3] = torch.nan
-    assert not fused_block(layers, x.requires_grad_()).isfinite().any()
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_not_hidden(bad):
+    for channels in (1, 32):
+        layers, x = conv_layers(channels, 32, ceil=False), torch.randn(2, channels, 8, 8)
+        layers[0].weight.data[3, 0, 1, 1] = bad
+        finite = fused_block(layers, x).isfinite().flatten(2).all(dim=2)  # (N, C)
+        assert finite.all(dim=0).tolist() == [place != 3 for place in range(32)]
+    head = predictor(32, 64)
+    head[0].weight.data[5, 7] = bad
+    assert not head(torch.randn(8, 32)).isfinite().any()
 
 
 @needs_kernels

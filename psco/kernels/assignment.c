@@ -30,7 +30,7 @@ static void factors_of(const float *lines, const float *u, int64_t M, int64_t N,
     }
 }
 
-/* Run a round on `count` lines, which are left as they are: add what becomes of them to sums (N,). */
+/* Run a round on `count` lines, which stay as they are: what becomes of them is added to sums. */
 static void add_lines(
     const float *lines, int64_t count, const float *u, float *sums, int64_t M, int64_t N) {
     for (int64_t m = 0; m < count; m += TOGETHER, lines += TOGETHER * N) {
@@ -51,7 +51,8 @@ static void begin_lines(
     for (int64_t m = 0; m < count; m += BLOCK, lines += BLOCK * N) {
         const float *block = queue + m * d;
         for (int64_t n = 0; n < N; n += COLUMNS)
-            any_product(WRITE_POWER, BLOCK, d, COLUMNS, block, d, keys + n * d, COLUMNS, lines + n, N);
+            any_product(
+                WRITE_POWER, BLOCK, d, COLUMNS, block, d, keys + n * d, COLUMNS, lines + n, N);
         for (int64_t i = BLOCK * d; i < 2 * BLOCK * d; i += LANES) __builtin_prefetch(block + i);
         add_lines(lines, BLOCK, u, sums, M, N);
     }
@@ -104,9 +105,9 @@ void assignment_plan(
     int64_t threads) {
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
-        int64_t first = share(M / BLOCK, me, all_threads);
-        int64_t end = share(M / BLOCK, me + 1, all_threads);
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
+        int64_t first = share(M / BLOCK, me, all);
+        int64_t end = share(M / BLOCK, me + 1, all);
         int64_t begin = first * BLOCK, count = (end - first) * BLOCK;
         float *packed = scratch, *u = packed + N * d, *sums = u + threads * N;
         float *lines = matrix + begin * N, *own = u + me * N;
@@ -126,7 +127,7 @@ void assignment_plan(
 #pragma omp barrier
             for (int64_t n = 0; n < N; n++) {
                 float sum = 0;
-                for (int t = 0; t < all_threads; t++) sum += before[t * N + n];
+                for (int t = 0; t < all; t++) sum += before[t * N + n];
                 own[n] = 1 / (N * sum);
             }
             if (round < iterations - 1) add_lines(lines, count, own, now + me * N, M, N);

@@ -42,7 +42,8 @@ typedef struct { int64_t image, row, column; } Tile;
 
 static Tile tile_at(const Shape *s, int64_t number) {
     int64_t place = number % (s->rows * s->columns);
-    return (Tile){number / (s->rows * s->columns), 2 * (place / s->columns), 2 * (place % s->columns)};
+    int64_t row = place / s->columns, column = place % s->columns;
+    return (Tile){number / (s->rows * s->columns), 2 * row, 2 * column};
 }
 
 /* The four places of a tile in a map (N, H, W, D), as offsets; -1 where the map has ended. */
@@ -101,7 +102,8 @@ static void transform_inputs(
 /* Y = A^T M A of `count` tiles, M (16, PIECE, D): stored if wanted, pooled, and added to the sums
  * (2, D) of numbers and squares. */
 static void transform_outputs(
-    const Shape *s, const float *M, int64_t first, int count, float *map, float *pooled, float *sums) {
+    const Shape *s, const float *M, int64_t first, int count, float *map, float *pooled,
+    float *sums) {
     const int64_t step = PIECE * s->D;
     for (int t = 0; t < count; t++) {
         Tile tile = tile_at(s, first + t);

@@ -5,8 +5,6 @@
 
 #include "products.h"
 
-int64_t product_columns(void) { return COLUMNS; }
-
 static int64_t padded(int64_t size) { return (size + COLUMNS - 1) / COLUMNS * COLUMNS; }
 static int64_t at_least_rows(int64_t size) { return size < ROWS ? ROWS : size; }
 
@@ -32,7 +30,7 @@ static void spread(Stretch s, int64_t length, float unit, float *matrix) {
             matrix[(s.first[j] + k) * step + j] = unit * s.weights[j * s.taps + k];
 }
 
-static inline vec within_unit(vec v) { return smaller(larger(v, all(0)), all(1)); }
+static inline vec within_unit(vec v) { return smaller(larger(v, filled(0)), filled(1)); }
 
 /* Images are bytes, if `bytes`, or floats, with so many of them from an image, channel, row and
  * column to the next; boxes are (B, 4): top, left, height, width; of rows and columns come the
@@ -47,24 +45,26 @@ void crop_resize(
     const int64_t step = padded(size);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
         float *pixels = scratch + me * crop_scratch(H, W, size);
         float *matrix = pixels + at_least_rows(H) * W, *between = matrix + W * step;
         float *line = between + at_least_rows(H) * step;
-        for (int64_t b = share(B, me, all_threads); b < share(B, me + 1, all_threads); b++) {
+        for (int64_t b = share(B, me, all); b < share(B, me + 1, all); b++) {
             const int64_t *box = boxes + 4 * b, height = box[2], width = box[3];
             Stretch rows = stretch_of(row_first, row_weights, height, row_taps, size);
             Stretch columns = stretch_of(column_first, column_weights, width, column_taps, size);
             spread(columns, width, bytes ? 1 / 255.0f : 1, matrix);
             for (int64_t c = 0; c < C; c++) {
-                int64_t corner = b * image_step + c * channel_step + box[0] * row_step + box[1] * column_step;
+                int64_t corner = b * image_step + c * channel_step;
+                corner += box[0] * row_step + box[1] * column_step;
                 for (int64_t i = 0; i < height; i++)
                     for (int64_t j = 0; j < width; j++) {
                         int64_t at = corner + i * row_step + j * column_step;
                         pixels[i * width + j] =
                             bytes ? ((const uint8_t *)images)[at] : ((const float *)images)[at];
                     }
-                product(at_least_rows(height), width, step, pixels, width, matrix, step, between, step);
+                int64_t lines = at_least_rows(height);
+                product(lines, width, step, pixels, width, matrix, step, between, step);
                 for (int64_t n = 0; n < height * step; n += LANES)
                     store(between + n, within_unit(load(between + n)));
                 for (int64_t i = 0; i < size; i++) {
@@ -74,7 +74,8 @@ void crop_resize(
                     if (taps > rows.taps) taps = rows.taps;
                     for (int64_t n = 0; n < step; n += LANES) {
                         vec sum = {0};
-                        for (int64_t k = 0; k < taps; k++) sum += weights[k] * load(from + k * step + n);
+                        for (int64_t k = 0; k < taps; k++)
+                            sum += weights[k] * load(from + k * step + n);
                         store(line + n, within_unit(sum));
                     }
                     memcpy(out + ((b * C + c) * size + i) * size, line, size * sizeof(float));

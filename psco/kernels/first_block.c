@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void pool_windows(
         for (int w = 0; w < count; w++)
             for (int v = 0; v < 2; v++) {
                 vec upper = larger(y[w][0][v], y[w][1][v]), lower = larger(y[w][2][v], y[w][3][v]);
-                store(out + w * s->D + c + v * LANES, larger(larger(upper, lower), all(0)));
+                store(out + w * s->D + c + v * LANES, relu(larger(upper, lower)));
             }
     }
 }
@@ -145,15 +145,15 @@ static inline __attribute__((always_inline)) void windows_back(
 
 /* Add to the moments (threads, P + 1, P + 1) of patches, as `add_moments` has them. */
 void first_block_moments(
-    const float *images, double *moments, float *scratch, int64_t N, int64_t C, int64_t H, int64_t W,
-    int64_t threads) {
+    const float *images, double *moments, float *scratch, int64_t N, int64_t C, int64_t H,
+    int64_t W, int64_t threads) {
     const Shape s = shape_of(C, H, W, 0);
     const int64_t size = (s.taps + 1) * (s.taps + 1);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
         float *padded = scratch + me * first_block_scratch(C, H, W), *sums = padded + C * s.plane;
-        for (int64_t n = share(N, me, all_threads); n < share(N, me + 1, all_threads); n++) {
+        for (int64_t n = share(N, me, all); n < share(N, me + 1, all); n++) {
             copy_image(&s, images + n * C * H * W, padded);
             memset(sums, 0, size * sizeof(float));
             add_moments(&s, padded, sums);
@@ -168,9 +168,9 @@ void first_block_forward(
     const Shape s = shape_of(C, H, W, D);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
         float *padded = scratch + me * first_block_scratch(C, H, W);
-        for (int64_t n = share(N, me, all_threads); n < share(N, me + 1, all_threads); n++) {
+        for (int64_t n = share(N, me, all); n < share(N, me + 1, all); n++) {
             copy_image(&s, images + n * C * H * W, padded);
             for (int64_t i = 0; i < H; i += 2) {
                 const float *row = padded + i * s.step;
@@ -191,10 +191,10 @@ void first_block_backward(
     const Shape s = shape_of(C, H, W, D);
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all_threads = omp_get_num_threads();
+        int me = omp_get_thread_num(), all = omp_get_num_threads();
         float *padded = scratch + me * first_block_scratch(C, H, W);
         float *mine = won + me * (s.taps + 1) * D;
-        for (int64_t n = share(N, me, all_threads); n < share(N, me + 1, all_threads); n++) {
+        for (int64_t n = share(N, me, all); n < share(N, me + 1, all); n++) {
             copy_image(&s, images + n * C * H * W, padded);
             for (int64_t i = 0; i < H; i += 2) {
                 const float *row = padded + i * s.step;

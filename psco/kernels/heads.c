@@ -36,7 +36,8 @@ static void add_parts(const float *scratch, int64_t step, int all, int64_t size,
 
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
 static inline __attribute__((always_inline)) void packed_product(
-    Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b, float *c) {
+    Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b,
+    float *c) {
     for (int64_t n = 0; n < columns; n += COLUMNS)
         any_product(then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns);
 }
@@ -71,12 +72,12 @@ static void activate(
     for (int64_t n = 0; n < N * PANEL; n += PANEL)
         for (int c = 0; c < PANEL; c += LANES) {
             vec y = load(scale + c) * load(units + n + c) + load(shift + c);
-            store(active + n + c, larger(y, all(0)));
+            store(active + n + c, relu(y));
         }
 }
 
-/* Turn the gradient of active units (N, PANEL) into that of the units before normalisation, and give
- * that of scale and shift. `factor` is scale / sqrt(variance + eps). */
+/* Turn the gradient of active units (N, PANEL) into that of the units before normalisation, and
+ * give that of scale and shift. `factor` is scale / sqrt(variance + eps). */
 static void normalise_back(
     float *gradient, const float *units, const float *active, const float *factor, int64_t N,
     float *d_scale, float *d_shift) {
@@ -133,8 +134,8 @@ void mlp_forward(
 void mlp_backward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
     const float *factor, const float *units, const float *gradient, float *d_x, float *d_first,
-    float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N, int64_t a, int64_t h,
-    int64_t o, int64_t threads) {
+    float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N, int64_t a,
+    int64_t h, int64_t o, int64_t threads) {
     const int64_t step = mlp_scratch(N, a, o);
 #pragma omp parallel num_threads(threads)
     {

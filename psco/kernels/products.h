@@ -10,7 +10,8 @@
 /* Of a product that are in registers at a time: as many as there are registers for. */
 enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 4 };
 
-typedef enum { WRITE, ADD, WRITE_POWER } Then; /* what is done with a product: c = , c += , c = 2^ */
+/* What is done with a product: it is written, added to what is there, or 2 to its power written. */
+typedef enum { WRITE, ADD, WRITE_POWER } Then;
 
 /* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
  * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. */

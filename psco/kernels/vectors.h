@@ -23,7 +23,8 @@ static inline vec where(mask m, vec v) { return (vec)((mask)v & m); } /* v or 0 
 static inline vec pick(mask m, vec a, vec b) { return (vec)(((mask)a & m) | ((mask)b & ~m)); }
 static inline vec larger(vec a, vec b) { return pick(a > b, a, b); }
 static inline vec smaller(vec a, vec b) { return pick(a < b, a, b); }
-static inline vec all(float x) { return x - (vec){0}; }
+static inline vec relu(vec v) { return where(~(v < 0), v); } /* keeps what is not a number */
+static inline vec filled(float x) { return x - (vec){0}; }
 
 static inline float total(vec v) {
     for (int half = LANES / 2; half > 0; half /= 2)
@@ -62,7 +63,7 @@ static inline void transpose(vec m[LANES]) {
     }
 }
 
-/* The share of `size` things that thread `me` of `all` begins with; it ends where the next begins. */
+/* Where the share of thread `me` of `all` in `size` things begins; it ends where the next does. */
 static inline int64_t share(int64_t size, int me, int all) { return size * me / all; }
 
 #endif

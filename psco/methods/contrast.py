@@ -150,9 +150,9 @@ class _TargetContrast(torch.autograd.Function):
         p = torch.mm(q / temperature, keys.T).exp_()  # (N, M), the softmax but for its sum
         total = p.sum(dim=1, keepdim=True)  # (N, 1)
         ctx.save_for_backward((p @ keys).div_(total).sub_(target))  # dL/dq · τN
-        ctx.factor = 1 / (temperature * len(q))
+        ctx.factor = factor = 1 / (temperature * len(q))
         drawn = torch.dot(q.flatten(), target.flatten())  # Σ_n q_n · t_n
-        return total.log_().mean() - drawn * ctx.factor
+        return total.log_().mean() - drawn * factor
 
     @staticmethod
     @once_differentiable
