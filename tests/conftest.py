@@ -36,11 +36,15 @@ def without_kernels(monkeypatch):
     """Do as if there were no compiler."""
     from psco.kernels import build
 
+    def look_again() -> None:
+        for remembered in (build.library, build.absence, build.size_of, build._build):
+            remembered.cache_clear()
+
     monkeypatch.setenv("PSCO_KERNELS", "off")
-    build.forget()
+    look_again()
     yield
     monkeypatch.undo()
-    build.forget()
+    look_again()
 
 
 @pytest.fixture

@@ -127,6 +127,31 @@ def test_weights_that_are_not_finite_are_not_hidden(bad):
 
 
 @needs_kernels
+def test_kernels_do_not_depend_on_the_number_format_that_torch_makes_by_itself():
+    inputs = torch.randn(32, 1, 16, 16), torch.randn(32, 32, 8, 8), unit(32, 32), unit(64, 32)
+    layers = conv_layers(1, 32, False), conv_layers(32, 32, False), predictor(32, 64)
+    boxes = torch.tensor([[1, 2, 9, 7]]).repeat(32, 1)
+
+    def outputs():
+        images, maps, z, queue = inputs
+        first, second, head = copy.deepcopy(layers)
+        maps = maps.clone().requires_grad_()
+        total = fused_block(first, images).sum() + fused_block(second, maps).sum() + head(z).sum()
+        total.backward()
+        plan = written(ranking_plan(z, queue, 0.05, 3))
+        return total, maps.grad, plan, crop_resize(images.clamp(0, 1), boxes, 5, "bicubic")
+
+    expected = outputs()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = outputs()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@needs_kernels
 @pytest.mark.parametrize("make", [projector, predictor])
 @pytest.mark.parametrize(("count", "needs_input"), [(128, True), (8, True), (75, False)])
 def test_a_head_is_that_of_its_layers(threads, make, count, needs_input):

@@ -6,7 +6,7 @@ hold the two to the same numbers. ``psco doctor`` tells whether the kernels are 
 """
 
 from psco.kernels.assignment import Plan, plan_of, suits_plan
-from psco.kernels.block import Map, conv_pool, conv_pool_back, suits_conv_pool
+from psco.kernels.block import Map, MapGradient, conv_pool, conv_pool_back, suits_conv_pool
 from psco.kernels.build import absence
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
@@ -15,6 +15,7 @@ from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
 __all__ = [
     "Hidden",
     "Map",
+    "MapGradient",
     "Plan",
     "absence",
     "conv_pool",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library, size_of
+from psco.kernels.build import call, columns, floats, library, size_of
 
 
 class Plan(NamedTuple):
@@ -52,9 +52,9 @@ def plan_of(z: Tensor, queue: Tensor, epsilon: float, iterations: int) -> Plan:
     """
     (N, d), M, threads = z.shape, len(queue), torch.get_num_threads()
     scale = math.log2(math.e) / epsilon  # powers of two are less work than those of e
-    kernel, v, maxima = torch.empty(M, N), torch.empty(M), torch.empty(M // _block(), N)
-    best = torch.empty(N, dtype=torch.int64)
-    memory = torch.empty(size_of("assignment_scratch", N, d, iterations, threads))
+    kernel, v, maxima = floats(M, N), floats(M), floats(M // _block(), N)
+    best = torch.empty(N, dtype=torch.int64, device="cpu")
+    memory = floats(size_of("assignment_scratch", N, d, iterations, threads))
     found = (kernel, v, maxima, best, memory)
     of_keys = (queue.contiguous(), z.contiguous(), scale)
     call("assignment_plan", *of_keys, *found, M, N, d, iterations, threads)

@@ -28,8 +28,8 @@ enum { PIECE = 7 * ROWS }; /* tiles that are processed at a time */
 int64_t block_scratch(int64_t C, int64_t D) { return 16 * PIECE * (C + D) + 2 * C + 2 * D; }
 
 typedef struct {
-    int64_t H, W, C, D;  /* sides and channels of images, channels of the map */
-    int64_t rows, columns;             /* of tiles */
+    int64_t H, W, C, D;    /* sides and channels of images, channels of the map */
+    int64_t rows, columns; /* of tiles */
     int64_t pooled_rows, pooled_columns;
 } Shape;
 
@@ -206,30 +206,49 @@ static void add_to_inputs(
     }
 }
 
+/* What a thread has to do, and its memory: its tiles, matrices (16, PIECE, channels), a pixel of
+ * zeros, one that nobody reads, and room for two numbers a channel of the map. */
+typedef struct { int64_t begin, end; float *V, *M, *zeros, *unused, *few; } Work;
+
+static Work own_work(const Shape *s, int64_t N, float *scratch) {
+    int me = omp_get_thread_num(), all = omp_get_num_threads();
+    const int64_t tiles = s->rows * s->columns;
+    Work w = {.begin = share(N, me, all) * tiles, .end = share(N, me + 1, all) * tiles};
+    w.V = scratch + me * block_scratch(s->C, s->D);
+    w.M = w.V + 16 * PIECE * s->C;
+    w.zeros = w.M + 16 * PIECE * s->D;
+    w.unused = w.zeros + s->C;
+    w.few = w.unused + s->C;
+    memset(w.zeros, 0, s->C * sizeof(float));
+    return w;
+}
+
+/* The tiles of a piece, and the rows of its products: what is beyond the count is not read. */
+static int count_from(const Work *w, int64_t first) {
+    return w->end - first < PIECE ? w->end - first : PIECE;
+}
+static int rows_of(int count) { return count < ROWS ? ROWS : count; }
+
 /* U is (16, C, D). Writes the map if it is not NULL, the pooled map, and of each thread the sums
  * (threads, 2, D) of numbers and squares; `scratch` is (threads, block_scratch(C, D)). */
 void block_forward(
     const float *images, const float *U, float *map, float *pooled, double *sums, float *scratch,
     int64_t N, int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil, int64_t threads) {
     const Shape s = shape_of(H, W, C, D, ceil);
-    const int64_t tiles = s.rows * s.columns;
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        float *V = scratch + me * block_scratch(C, D), *M = V + 16 * PIECE * C;
-        float *zeros = M + 16 * PIECE * D, *few = zeros + 2 * C; /* the sums of a piece */
-        double *mine = sums + me * 2 * D;
-        memset(zeros, 0, C * sizeof(float));
-        int64_t end = share(N, me + 1, all) * tiles;
-        for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
-            int count = end - first < PIECE ? end - first : PIECE;
-            int whole = count < ROWS ? ROWS : count; /* what is beyond the count is not read */
-            transform_inputs(&s, images, first, count, zeros, V);
-            for (int k = 0; k < 16; k++)
-                product(whole, C, D, V + k * PIECE * C, C, U + k * C * D, D, M + k * PIECE * D, D);
-            memset(few, 0, 2 * D * sizeof(float));
-            transform_outputs(&s, M, first, count, map, pooled, few);
-            for (int64_t c = 0; c < 2 * D; c++) mine[c] += few[c];
+        const Work w = own_work(&s, N, scratch);
+        double *mine = sums + omp_get_thread_num() * 2 * D;
+        for (int64_t first = w.begin; first < w.end; first += PIECE) {
+            int count = count_from(&w, first), rows = rows_of(count);
+            transform_inputs(&s, images, first, count, w.zeros, w.V);
+            for (int k = 0; k < 16; k++) {
+                float *v = w.V + k * PIECE * C, *m = w.M + k * PIECE * D;
+                product(rows, C, D, v, C, U + k * C * D, D, m, D);
+            }
+            memset(w.few, 0, 2 * D * sizeof(float)); /* the sums of a piece */
+            transform_outputs(&s, w.M, first, count, map, pooled, w.few);
+            for (int64_t c = 0; c < 2 * D; c++) mine[c] += w.few[c];
         }
     }
 }
@@ -242,26 +261,20 @@ void block_backward(
     const float *slope, const float *offset, float *d_images, float *d_U, float *scratch,
     int64_t N, int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil, int64_t threads) {
     const Shape s = shape_of(H, W, C, D, ceil);
-    const int64_t tiles = s.rows * s.columns;
 #pragma omp parallel num_threads(threads)
     {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        float *V = scratch + me * block_scratch(C, D), *dM = V + 16 * PIECE * C;
-        float *zeros = dM + 16 * PIECE * D, *unused = zeros + C;
-        float *mine = d_U + me * 16 * C * D;
-        memset(zeros, 0, C * sizeof(float));
-        int64_t end = share(N, me + 1, all) * tiles;
-        for (int64_t first = share(N, me, all) * tiles; first < end; first += PIECE) {
-            int count = end - first < PIECE ? end - first : PIECE;
-            int whole = count < ROWS ? ROWS : count; /* what is beyond the count is not read */
-            transform_inputs(&s, images, first, count, zeros, V);
-            transform_gradients(&s, map, pooled, g, slope, offset, first, count, dM);
+        const Work w = own_work(&s, N, scratch);
+        float *mine = d_U + omp_get_thread_num() * 16 * C * D;
+        for (int64_t first = w.begin; first < w.end; first += PIECE) {
+            int count = count_from(&w, first), rows = rows_of(count);
+            transform_inputs(&s, images, first, count, w.zeros, w.V);
+            transform_gradients(&s, map, pooled, g, slope, offset, first, count, w.M);
             for (int k = 0; k < 16; k++) {
-                float *v = V + k * PIECE * C, *m = dM + k * PIECE * D;
+                float *v = w.V + k * PIECE * C, *m = w.M + k * PIECE * D;
                 add_product(count, C, D, v, m, mine + k * C * D);
-                if (d_images) product(whole, D, C, m, D, U + k * C * D, C, v, C);
+                if (d_images) product(rows, D, C, m, D, U + k * C * D, C, v, C);
             }
-            if (d_images) add_to_inputs(&s, V, first, count, d_images, unused);
+            if (d_images) add_to_inputs(&s, w.V, first, count, d_images, w.unused);
         }
     }
 }

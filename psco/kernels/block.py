@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library, scratch
+from psco.kernels.build import call, columns, floats, library, scratch
 
 
 class Map(NamedTuple):
@@ -19,6 +19,14 @@ class Map(NamedTuple):
     variance: Tensor  # (D,), biased
     y: Tensor | None  # (N, D, H, W)
     winners: Tensor | None = None  # (N, D, H/2, W/2), of torch's pooling
+
+
+class MapGradient(NamedTuple):
+    """The gradient of a map y: that of the pooled map where y has won, plus slope · y + offset."""
+
+    pooled: Tensor  # (N, D, H/2, W/2)
+    slope: Tensor  # (D,)
+    offset: Tensor  # (D,)
 
 
 def suits_conv_pool(x: Tensor, weight: Tensor) -> bool:
@@ -50,37 +58,16 @@ def conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
     y = _empty_map(N, D, H, W) if keep else None
     pooled = _empty_map(N, D, (H + up) // 2, (W + up) // 2)
     threads = torch.get_num_threads()
-    sums = torch.zeros(threads, 2, D, dtype=torch.float64)
+    sums = torch.zeros(threads, 2, D, dtype=torch.float64, device="cpu")
     U = _spread_filters(weight.permute(2, 3, 1, 0))  # (16, C, D)
-    call(
-        "block_forward",
-        x,
-        U,
-        y,
-        pooled,
-        sums,
-        scratch("block_scratch", C, D),
-        N,
-        H,
-        W,
-        C,
-        D,
-        up,
-        threads,
-    )
+    maps = (y, pooled, sums, scratch("block_scratch", C, D))
+    call("block_forward", x, U, *maps, N, H, W, C, D, up, threads)
     first, second = (sums.sum(dim=0) / (N * H * W)).unbind()
     return Map(pooled, first.float(), (second - first.square()).clamp_(min=0).float(), y)
 
 
 def conv_pool_back(
-    x: Tensor,
-    weight: Tensor,
-    found: Map,
-    g: Tensor,
-    slope: Tensor,
-    offset: Tensor,
-    ceil: bool,
-    need_input: bool,
+    x: Tensor, weight: Tensor, found: Map, gradient: MapGradient, ceil: bool, need_input: bool
 ) -> tuple[Tensor | None, Tensor]:
     """Give the gradients of images and filters.
 
@@ -90,10 +77,8 @@ def conv_pool_back(
         As of `conv_pool`.
     found
         What it gave, with the whole map y.
-    g
-        (N, D, H/2, W/2), the gradient of the pooled map.
-    slope, offset
-        (D,): the gradient of y is that of the pooled map where it has won, plus slope · y + offset.
+    gradient
+        Of the map.
     need_input
         Whether the gradient of the images is wanted.
 
@@ -106,19 +91,12 @@ def conv_pool_back(
     N, C, H, W = x.shape
     D, threads = len(weight), torch.get_num_threads()
     d_x = _empty_map(N, C, H, W) if need_input else None
-    d_U = torch.zeros(threads, 16, C, D)
+    d_U = floats(threads, 16, C, D).zero_()
     U = _spread_filters(weight.permute(2, 3, 0, 1))  # (16, D, C)
-    maps = (
-        found.y,
-        found.pooled,
-        _by_pixel(g),
-        slope,
-        offset,
-        d_x,
-        d_U,
-        scratch("block_scratch", C, D),
-    )
-    call("block_backward", x, U, *maps, N, H, W, C, D, int(ceil), threads)
+    of_map = (_by_pixel(gradient.pooled), gradient.slope, gradient.offset)
+    wanted = (d_x, d_U, scratch("block_scratch", C, D))
+    known = (x, U, found.y, found.pooled, *of_map)
+    call("block_backward", *known, *wanted, N, H, W, C, D, int(ceil), threads)
     d_weight = _G().T @ d_U.sum(dim=0).view(16, C * D)  # (9, CD)
     return d_x, d_weight.view(3, 3, C, D).permute(3, 2, 0, 1)
 
@@ -131,7 +109,8 @@ def _spread_filters(filters: Tensor) -> Tensor:
 @cache
 def _G() -> Tensor:  # noqa: N802, the paper's letter
     """Give G ⊗ G, (16, 9), of Winograd's F(2 x 2, 3 x 3)."""
-    G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    rows = [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]
+    G = torch.tensor(rows, dtype=torch.float32, device="cpu")
     return torch.kron(G, G)
 
 
@@ -140,4 +119,5 @@ def _by_pixel(x: Tensor) -> Tensor:
 
 
 def _empty_map(*shape: int) -> Tensor:
-    return torch.empty(shape, memory_format=torch.channels_last)
+    N, C, H, W = shape
+    return floats(N, H, W, C).permute(0, 3, 1, 2)

@@ -47,31 +47,30 @@ def absence() -> str | None:
     return None
 
 
-def forget() -> None:
-    """Look for the compiler and its settings anew when the kernels are needed next."""
-    for function in (library, absence, size_of, _build):
-        function.cache_clear()
-
-
-def call(name: str, *arguments: Tensor | int | float | None) -> int:
+def call(name: str, *arguments: Tensor | int | float | None) -> None:
     """Call a kernel: tensors are passed as pointers to their numbers, None as NULL.
 
     Whole numbers are passed as ``int64_t``, others as ``double``.
     """
-    function = getattr(library(), name)
-    function.restype = ctypes.c_int64
-    return int(function(*map(_as_c, arguments)))
+    getattr(library(), name)(*map(_as_c, arguments))
 
 
 @cache
 def size_of(name: str, *sizes: int) -> int:
-    """Call a kernel that tells a size, once for each input."""
-    return call(name, *sizes)
+    """Ask a kernel for a size, once for each input."""
+    function = getattr(library(), name)
+    function.restype = ctypes.c_int64
+    return int(function(*map(_as_c, sizes)))
+
+
+def floats(*shape: int) -> Tensor:
+    """Give memory for so many numbers, of the kind that kernels know, whatever torch's default."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def scratch(name: str, *sizes: int) -> Tensor:
     """Give memory for all threads, of the size that a kernel says."""
-    return torch.empty(torch.get_num_threads(), size_of(name, *sizes))
+    return floats(torch.get_num_threads(), size_of(name, *sizes))
 
 
 def columns() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, library, scratch
+from psco.kernels.build import call, floats, library, scratch
 
 Stretches = tuple[Tensor, Tensor]  # first pixels (n, size) and weights (n, size, taps) by length
 
@@ -37,7 +37,7 @@ def crops(images: Tensor, boxes: Tensor, size: int, rows: Stretches, columns: St
     """
     B, C, H, W = images.shape
     threads, bytes_ = torch.get_num_threads(), int(images.dtype == torch.uint8)
-    out = torch.empty(B, C, size, size)
+    out = floats(B, C, size, size)
     memory = scratch("crop_scratch", H, W, size)
     weights = (*rows, rows[1].shape[2], *columns, columns[1].shape[2])
     sizes = (bytes_, *images.stride(), B, C, H, W, size, threads)

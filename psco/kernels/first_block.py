@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library, scratch
+from psco.kernels.build import call, columns, floats, library, scratch
 
 
 def suits_windows(x: Tensor, weight: Tensor) -> bool:
@@ -29,7 +29,7 @@ def window_moments(x: Tensor) -> Tensor:
     """
     N, c, H, W = x.shape
     threads, size = torch.get_num_threads(), 9 * c + 1
-    moments = torch.zeros(threads, size, size, dtype=torch.float64)
+    moments = torch.zeros(threads, size, size, dtype=torch.float64, device="cpu")
     call(
         "first_block_moments",
         x,
@@ -58,7 +58,7 @@ def pooled_windows(x: Tensor, of_rows: Tensor) -> Tensor:
     """
     N, c, H, W = x.shape
     D, threads = of_rows.shape[1], torch.get_num_threads()
-    out = torch.empty(N, H * W // 4, D)
+    out = floats(N, H * W // 4, D)
     call(
         "first_block_forward",
         x,
@@ -87,7 +87,7 @@ def won_windows(x: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor) -> Te
     """
     N, c, H, W = x.shape
     D, threads = of_rows.shape[1], torch.get_num_threads()
-    won = torch.zeros(threads, *of_rows.shape)
+    won = floats(threads, *of_rows.shape).zero_()
     maps = (out, gradient.contiguous(), won, scratch("first_block_scratch", c, H, W))
     call("first_block_backward", x, of_rows, *maps, N, c, H, W, D, threads)
     return won.sum(dim=0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from psco.kernels.build import call, columns, library, scratch, size_of
+from psco.kernels.build import call, columns, floats, library, scratch, size_of
 
 _LEAST = 8  # rows of a product
 
@@ -44,8 +44,8 @@ def mlp(
         (h,) of BatchNorm, and its epsilon.
     """
     (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
-    units = torch.empty(h // _panel(), N, _panel())
-    mean, variance, out = torch.empty(h), torch.empty(h), torch.empty(N, o)
+    units = floats(h // _panel(), N, _panel())
+    mean, variance, out = floats(h), floats(h), floats(N, o)
     given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), eps)
     found = (units, mean, variance, out, scratch("mlp_scratch", N, a, o))
     call("mlp_forward", *given, *found, N, a, h, o, threads)
@@ -73,9 +73,9 @@ def mlp_back(
         What it gave, and the gradient (N, o) of its output.
     """
     (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
-    d_x = torch.empty(N, a) if need_input else None
-    d_first, d_second = torch.empty(h, a), torch.empty(o, h)
-    d_scale, d_shift = torch.empty(h), torch.empty(h)
+    d_x = floats(N, a) if need_input else None
+    d_first, d_second = floats(h, a), floats(o, h)
+    d_scale, d_shift = floats(h), floats(h)
     factor = scale * (hidden.variance + eps).rsqrt()
     given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), factor)
     wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch("mlp_scratch", N, a, o))

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from psco.kernels import Map, conv_pool, conv_pool_back, suits_conv_pool
+from psco.kernels import Map, MapGradient, conv_pool, conv_pool_back, suits_conv_pool
 from psco.networks.first_block import first_block, map_gradient, suits_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
@@ -133,9 +133,9 @@ class _ConvBlock(torch.autograd.Function):
         d_scale = rate * ((g * found.pooled).sum(dim=(0, 2, 3)) - found.mean * d_shift)  # (C,)
         n = x[:, 0].numel()
         factor, slope, offset = map_gradient(scale, rate, found.mean, d_scale, d_shift, n)
-        g = g.mul_(_wide(factor))
-        back = conv_pool_back if suits_conv_pool(x, weight) else _plain_conv_pool_back
-        d_x, d_weight = back(x, weight, found, g, slope, offset, ctx.ceil, ctx.needs_input_grad[0])
+        of_map = MapGradient(g.mul_(_wide(factor)), slope, offset)
+        back = conv_pool_back if found.winners is None else _plain_conv_pool_back
+        d_x, d_weight = back(x, weight, found, of_map, ctx.ceil, ctx.needs_input_grad[0])
         return d_x, d_weight, d_scale, d_shift, None, None
 
 
@@ -150,19 +150,12 @@ def _plain_conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
 
 
 def _plain_conv_pool_back(
-    x: Tensor,
-    weight: Tensor,
-    found: Map,
-    g: Tensor,
-    slope: Tensor,
-    offset: Tensor,
-    ceil: bool,
-    need_input: bool,
+    x: Tensor, weight: Tensor, found: Map, gradient: MapGradient, ceil: bool, need_input: bool
 ) -> tuple[Tensor | None, Tensor]:
     """Do what `conv_pool_back` does by torch's own operations."""
     two, one, zero = [2, 2], [1, 1], [0, 0]
-    d_y = _pool_back(g, found.y, two, two, zero, one, ceil, found.winners)
-    d_y.addcmul_(found.y, _wide(slope)).add_(_wide(offset))
+    d_y = _pool_back(gradient.pooled, found.y, two, two, zero, one, ceil, found.winners)
+    d_y.addcmul_(found.y, _wide(gradient.slope)).add_(_wide(gradient.offset))
     wanted = [need_input, True, False]
     d_x, d_weight, _ = _convolve_back(d_y, x, weight, None, one, one, one, False, zero, 1, wanted)
     return d_x, d_weight
