@@ -234,6 +234,24 @@ def test_a_contrast_with_a_target_is_its_definition(temperature):
     )
 
 
+@needs_kernels
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+@pytest.mark.parametrize(("queries", "size", "dim"), [(32, 64, 32), (96, 640, 64)])
+def test_a_contrast_by_the_kernel_is_that_of_double_precision(
+    threads, queries, size, dim, temperature
+):
+    torch.manual_seed(0)
+    q, target, keys = unit(queries, dim), unit(queries, dim), unit(size, dim)
+    assert kernels.suits_contrast(q, keys)
+    losses = []
+    for dtype in (torch.float32, torch.float64):
+        given = q.to(dtype).requires_grad_()
+        loss = contrast_with_target(given, target.to(dtype), keys.to(dtype), temperature)
+        losses.append([loss.detach().double(), torch.autograd.grad(loss, given)[0].double()])
+    for ours, theirs in zip(*losses, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=5e-6, atol=1e-7)
+
+
 def test_without_kernels_nothing_suits_them(without_kernels):
     assert build.library() is None
     x, weight = torch.randn(64, 64, 4, 4), torch.randn(64, 64, 3, 3)
@@ -241,7 +259,8 @@ def test_without_kernels_nothing_suits_them(without_kernels):
     assert not kernels.suits_windows(x, weight)
     assert not kernels.suits_crops(x)
     assert not kernels.suits_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
-    assert not kernels.suits_plan(unit(64, 8), unit(64, 8))
+    assert not kernels.suits_plan(unit(64, 32), unit(64, 32))
+    assert not kernels.suits_contrast(unit(64, 32), unit(64, 32))
 
 
 REASONS = {
@@ -285,7 +304,7 @@ def test_kernels_are_compiled_once_and_leave_nothing_else_behind(tmp_path):
 def test_kernels_of_narrower_vectors_agree_too(flags, tmp_path):
     if shutil.which("cc") is None or "x86_64" not in os.uname().machine:
         pytest.skip("flags for x86-64")
-    tests = "a_block_is or first_block_is or head_is or plan_ranks or crops_are"
+    tests = "a_block_is or first_block_is or head_is or plan_ranks or crops_are or by_the_kernel"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
     command += ["-k", f"({tests}) and not narrower", __file__]
     environment = {**os.environ, "PSCO_KERNELS": flags}

@@ -156,9 +156,13 @@ def measure_growth(plan: Plan, findings: Findings, tell: Tell) -> None:
     with Side("training", cases={name: asdict(case) for name, case in every.items()}) as side:
         # What is compared with each other stands close together in time.
         for number, group in enumerate([cases, *pairs.values()]):
-            turns = {name: partial(side.turn, case=name, steps=plan.growth_steps) for name in group}
+            # An overhead is a small difference of large numbers: it takes longer to be told.
+            steps, repeats = plan.growth_steps, plan.repeats
+            if group is not cases:
+                steps, repeats = plan.steps, 2 * plan.repeats
+            turns = {name: partial(side.turn, case=name, steps=steps) for name in group}
             part = partial(_within, tell, number, 2 + len(pairs))
-            times |= take_turns(turns, plan.repeats, part)
+            times |= take_turns(turns, repeats, part)
 
     for axis, sizes in axes.items():
         by_size = {size: times[f"{axis} {size}"] for size in sizes}

@@ -8,6 +8,7 @@ hold the two to the same numbers. ``psco doctor`` tells whether the kernels are 
 from psco.kernels.assignment import Plan, plan_of, suits_plan
 from psco.kernels.block import Map, MapGradient, conv_pool, conv_pool_back, suits_conv_pool
 from psco.kernels.build import absence
+from psco.kernels.contrast import contrast_keys, suits_contrast
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
 from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
@@ -18,6 +19,7 @@ __all__ = [
     "MapGradient",
     "Plan",
     "absence",
+    "contrast_keys",
     "conv_pool",
     "conv_pool_back",
     "crops",
@@ -25,6 +27,7 @@ __all__ = [
     "mlp_back",
     "plan_of",
     "pooled_windows",
+    "suits_contrast",
     "suits_conv_pool",
     "suits_crops",
     "suits_mlp",

@@ -18,22 +18,24 @@ enum {
 int64_t assignment_block(void) { return BLOCK; }
 
 /* Give what brings the sums of TOGETHER lines, weighted by u (N,), to 1 / M. */
-static void factors_of(const float *lines, const float *u, int64_t M, int64_t N, float *v) {
-    for (int i = 0; i < TOGETHER; i++, lines += N) {
-        vec sum = {0};
-        for (int64_t n = 0; n < N; n += LANES) {
-            /* The lines after the next ones: to wait for them takes longer than to add them up. */
-            __builtin_prefetch(lines + 2 * TOGETHER * N + n);
-            sum += load(lines + n) * load(u + n);
+static inline void factors_of(const float *lines, const float *u, int64_t M, int64_t N, float *v) {
+    vec sum[TOGETHER] = {{0}};
+    for (int64_t n = 0; n < N; n += LANES) {
+        vec weight = load(u + n);
+#pragma GCC unroll 4
+        for (int i = 0; i < TOGETHER; i++) {
+            /* The lines after these: to wait for them takes longer than to add them up. */
+            __builtin_prefetch(lines + (TOGETHER + i) * N + n);
+            sum[i] += load(lines + i * N + n) * weight;
         }
-        v[i] = 1 / (M * total(sum));
     }
+    for (int i = 0; i < TOGETHER; i++) v[i] = 1 / (M * total(sum[i]));
 }
 
-/* Run a round on `count` lines, which stay as they are: what becomes of them is added to sums. */
-static void add_lines(
-    const float *lines, int64_t count, const float *u, float *sums, int64_t M, int64_t N) {
-    for (int64_t m = 0; m < count; m += TOGETHER, lines += TOGETHER * N) {
+/* Run a round on the lines of a block, which stay as they are: what becomes of them is added to
+ * sums (N,). */
+static void add_block(const float *lines, const float *u, float *sums, int64_t M, int64_t N) {
+    for (int m = 0; m < BLOCK; m += TOGETHER, lines += TOGETHER * N) {
         float v[TOGETHER];
         factors_of(lines, u, M, N, v);
         for (int64_t n = 0; n < N; n += LANES) {
@@ -44,18 +46,16 @@ static void add_lines(
     }
 }
 
-/* Write 2 ^ (queue keys^T) for `count` lines, and run the first round on them. */
-static void begin_lines(
-    const float *queue, const float *keys, int64_t d, float *lines, int64_t count, const float *u,
-    float *sums, int64_t M, int64_t N) {
-    for (int64_t m = 0; m < count; m += BLOCK, lines += BLOCK * N) {
-        const float *block = queue + m * d;
-        for (int64_t n = 0; n < N; n += COLUMNS)
-            any_product(
-                WRITE_POWER, BLOCK, d, COLUMNS, block, d, keys + n * d, COLUMNS, lines + n, N);
-        for (int64_t i = BLOCK * d; i < 2 * BLOCK * d; i += LANES) __builtin_prefetch(block + i);
-        add_lines(lines, BLOCK, u, sums, M, N);
+/* Write 2 ^ (queue keys^T) for a block of lines, and run the first round on them. */
+static void begin_block(
+    const float *queue, const float *keys, int64_t d, float *lines, const float *u, float *sums,
+    int64_t M, int64_t N) {
+    for (int64_t n = 0; n < N; n += COLUMNS) {
+        const float *group = keys + n * d, *soon = queue + BLOCK * d + n * d / N;
+        any_product(
+            WRITE_POWER, BLOCK, d, COLUMNS, queue, d, group, COLUMNS, lines + n, N, soon);
     }
+    add_block(lines, u, sums, M, N);
 }
 
 /* Run the last round on the lines of a block: write their factors v (BLOCK,), and of each column
@@ -106,22 +106,17 @@ void assignment_plan(
 #pragma omp parallel num_threads(threads)
     {
         int me = omp_get_thread_num(), all = omp_get_num_threads();
-        int64_t first = share(M / BLOCK, me, all);
-        int64_t end = share(M / BLOCK, me + 1, all);
-        int64_t begin = first * BLOCK, count = (end - first) * BLOCK;
-        float *packed = scratch, *u = packed + N * d, *sums = u + threads * N;
-        float *lines = matrix + begin * N, *own = u + me * N;
+        int64_t first = share(M / BLOCK, me, all), end = share(M / BLOCK, me + 1, all);
+        float *packed = scratch, *u = packed + N * d, *sums = u + threads * N, *own = u + me * N;
         for (int64_t n = 0; n < N; n++) own[n] = 1;
         for (int64_t round = 0; round < iterations; round++)
             memset(sums + (round * threads + me) * N, 0, N * sizeof(float));
 #pragma omp for schedule(static)
-        for (int64_t n = 0; n < N; n += COLUMNS) {
-            float *group = packed + n * d;
-            pack_transpose(keys + n * d, d, d, COLUMNS, group);
-            for (int64_t i = 0; i < COLUMNS * d; i += LANES)
-                store(group + i, load(group + i) * (float)scale);
-        }
-        begin_lines(queue + begin * d, packed, d, lines, count, own, sums + me * N, M, N);
+        for (int64_t n = 0; n < N; n += COLUMNS)
+            pack_scaled(keys + n * d, d, scale, packed + n * d);
+        for (int64_t b = first; b < end; b++)
+            begin_block(
+                queue + b * BLOCK * d, packed, d, matrix + b * BLOCK * N, own, sums + me * N, M, N);
         for (int64_t round = 1; round < iterations; round++) {
             float *before = sums + (round - 1) * threads * N, *now = before + threads * N;
 #pragma omp barrier
@@ -130,7 +125,11 @@ void assignment_plan(
                 for (int t = 0; t < all; t++) sum += before[t * N + n];
                 own[n] = 1 / (N * sum);
             }
-            if (round < iterations - 1) add_lines(lines, count, own, now + me * N, M, N);
+            /* There and back: what was used last is still in the cache. */
+            for (int64_t i = 0; round < iterations - 1 && i < end - first; i++) {
+                int64_t b = round % 2 ? end - 1 - i : first + i;
+                add_block(matrix + b * BLOCK * N, own, now + me * N, M, N);
+            }
         }
         for (int64_t b = first; b < end; b++)
             end_block(matrix + b * BLOCK * N, own, v + b * BLOCK, maxima + b * N, M, N);

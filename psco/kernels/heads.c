@@ -24,22 +24,13 @@ int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
     return N * (a > o ? a : o) + PANEL * (2 * N + a + 2 * o);
 }
 
-/* Add up what `all` threads have of `size` numbers at the beginning of their scratch. */
-static void add_parts(const float *scratch, int64_t step, int all, int64_t size, float *sums) {
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < size; i += LANES) {
-        vec sum = load(scratch + i);
-        for (int t = 1; t < all; t++) sum += load(scratch + t * step + i);
-        store(sums + i, sum);
-    }
-}
-
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
 static inline __attribute__((always_inline)) void packed_product(
     Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b,
     float *c) {
     for (int64_t n = 0; n < columns; n += COLUMNS)
-        any_product(then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns);
+        any_product(
+            then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns, NULL);
 }
 
 /* Normalise units (N, PANEL) in place; write mean and biased variance. */
@@ -77,11 +68,11 @@ static void activate(
 }
 
 /* Turn the gradient of active units (N, PANEL) into that of the units before normalisation, and
- * give that of scale and shift. `factor` is scale / sqrt(variance + eps). */
+ * give that of scale and shift. */
 static void normalise_back(
-    float *gradient, const float *units, const float *active, const float *factor, int64_t N,
-    float *d_scale, float *d_shift) {
-    vec sum[VECTORS] = {{0}}, along[VECTORS] = {{0}};
+    float *gradient, const float *units, const float *active, const float *scale,
+    const float *variance, float eps, int64_t N, float *d_scale, float *d_shift) {
+    vec sum[VECTORS] = {{0}}, along[VECTORS] = {{0}}, factor[VECTORS];
     for (int64_t n = 0; n < N * PANEL; n += PANEL)
         for (int v = 0; v < VECTORS; v++) {
             int64_t at = n + v * LANES;
@@ -93,6 +84,8 @@ static void normalise_back(
     for (int v = 0; v < VECTORS; v++) {
         store(d_shift + v * LANES, sum[v]);
         store(d_scale + v * LANES, along[v]);
+        for (int i = 0, c = v * LANES; i < LANES; i++, c++)
+            factor[v][i] = scale[c] / sqrtf(variance[c] + eps);
         sum[v] /= (float)N;
         along[v] /= (float)N;
     }
@@ -100,7 +93,7 @@ static void normalise_back(
         for (int v = 0; v < VECTORS; v++) {
             int64_t at = n + v * LANES;
             vec g = load(gradient + at) - sum[v] - along[v] * load(units + at);
-            store(gradient + at, load(factor + v * LANES) * g);
+            store(gradient + at, factor[v] * g);
         }
 }
 
@@ -130,12 +123,12 @@ void mlp_forward(
 }
 
 /* Writes the gradients of both weights, of scale and shift and, if it is not NULL, of x; `gradient`
- * is that of the output, `factor` scale / sqrt(variance + eps). */
+ * is that of the output. */
 void mlp_backward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
-    const float *factor, const float *units, const float *gradient, float *d_x, float *d_first,
-    float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N, int64_t a,
-    int64_t h, int64_t o, int64_t threads) {
+    double eps, const float *units, const float *variance, const float *gradient, float *d_x,
+    float *d_first, float *d_scale, float *d_shift, float *d_second, float *scratch, int64_t N,
+    int64_t a, int64_t h, int64_t o, int64_t threads) {
     const int64_t step = mlp_scratch(N, a, o);
 #pragma omp parallel num_threads(threads)
     {
@@ -153,7 +146,8 @@ void mlp_backward(
                 memcpy(d_second + r * h + k, d_down + r * PANEL, PANEL * sizeof(float));
             pack(second + k, h, o, PANEL, down);
             packed_product(WRITE, N, o, PANEL, gradient, down, g);
-            normalise_back(g, mine, active, factor + k, N, d_scale + k, d_shift + k);
+            normalise_back(
+                g, mine, active, scale + k, variance + k, eps, N, d_scale + k, d_shift + k);
             memset(d_first + k * a, 0, PANEL * a * sizeof(float));
             add_product(N, PANEL, a, g, x, d_first + k * a);
             if (!d_x) continue;

@@ -76,10 +76,10 @@ def mlp_back(
     d_x = floats(N, a) if need_input else None
     d_first, d_second = floats(h, a), floats(o, h)
     d_scale, d_shift = floats(h), floats(h)
-    factor = scale * (hidden.variance + eps).rsqrt()
-    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), factor)
+    given = (x.contiguous(), first.contiguous(), scale, shift, second.contiguous(), eps)
+    known = (hidden.units, hidden.variance, gradient.contiguous())
     wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch("mlp_scratch", N, a, o))
-    call("mlp_backward", *given, hidden.units, gradient.contiguous(), *wanted, N, a, h, o, threads)
+    call("mlp_backward", *given, *known, *wanted, N, a, h, o, threads)
     return d_x, d_first, d_scale, d_shift, d_second
 
 

@@ -14,12 +14,15 @@ enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 :
 typedef enum { WRITE, ADD, WRITE_POWER } Then;
 
 /* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
- * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. */
+ * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. Meanwhile
+ * a cache line of every row of `soon`, stored as a is, is asked for, if it is not NULL: a few at a
+ * time cost nothing, and many wait for one another. */
 static inline __attribute__((always_inline)) void any_product(
     Then then, int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
-    int64_t b_step, float *c, int64_t c_step) {
+    int64_t b_step, float *c, int64_t c_step, const float *soon) {
     for (int next = 0; next < rows; next += ROWS) {
         int r = next + ROWS <= rows ? next : rows - ROWS; /* the last ones overlap */
+        for (int i = 0; soon && i < ROWS; i++) __builtin_prefetch(soon + (r + i) * a_step, 0, 2);
         for (int n = 0; n < columns; n += COLUMNS) {
             vec sum[ROWS][2] = {{{0}}};
             for (int k = 0; k < inner; k++) {
@@ -49,7 +52,7 @@ static inline __attribute__((always_inline)) void any_product(
 static inline void product(
     int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
     int64_t b_step, float *c, int64_t c_step) {
-    any_product(WRITE, rows, inner, columns, a, a_step, b, b_step, c, c_step);
+    any_product(WRITE, rows, inner, columns, a, a_step, b, b_step, c, c_step, NULL);
 }
 
 /* Store a matrix (rows, columns) by groups of COLUMNS columns, (columns / COLUMNS, rows, COLUMNS):
@@ -72,6 +75,12 @@ static inline void pack_transpose(
                 transpose(square);
                 for (int i = 0; i < LANES; i++) store(to + i * COLUMNS + half, square[i]);
             }
+}
+
+/* Store the transpose of COLUMNS vectors of `size` numbers, times a factor. */
+static inline void pack_scaled(const float *vectors, int64_t size, float factor, float *to) {
+    pack_transpose(vectors, size, size, COLUMNS, to);
+    for (int64_t i = 0; i < COLUMNS * size; i += LANES) store(to + i, load(to + i) * factor);
 }
 
 /* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. */
@@ -98,6 +107,17 @@ static inline void add_product(
                 store(c + (r + i) * columns + n + LANES, sum[i][1]);
             }
         }
+}
+
+/* Add up what `all` threads have of `size` numbers at the beginning of their scratch. */
+static inline void add_parts(
+    const float *scratch, int64_t step, int all, int64_t size, float *sums) {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < size; i += LANES) {
+        vec sum = load(scratch + i);
+        for (int t = 1; t < all; t++) sum += load(scratch + t * step + i);
+        store(sums + i, sum);
+    }
 }
 
 #endif

@@ -27,9 +27,14 @@ static inline vec relu(vec v) { return where(~(v < 0), v); } /* keeps what is no
 static inline vec filled(float x) { return x - (vec){0}; }
 
 static inline float total(vec v) {
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) v[i] += v[i + half];
-    return v[0];
+    typedef float quad __attribute__((vector_size(16)));
+    union {
+        vec all;
+        quad parts[LANES / 4];
+    } of = {v};
+    quad sum = of.parts[0];
+    for (int i = 1; i < LANES / 4; i++) sum += of.parts[i];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 /* 2^x within 2e-7 of it, for |x| <= 125: the polynomial is that of Cephes. */

@@ -9,12 +9,16 @@ softmax is, up to the factor that comes from behind.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from psco.kernels import contrast_keys, suits_contrast
+
+Also = Literal["none", "own", "all"]  # targets that are keys too: no one's, the query's own, all
 
 
 def contrast_with_queue(
@@ -46,10 +50,7 @@ def contrast_with_queue(
         A scalar.
     """
     if _writes_once(q, len(queue) + len(z), temperature, z, queue):
-        loss: Tensor = _QueueContrast.apply(  # type: ignore[no-untyped-call]
-            q, z, queue, temperature, batch_negatives, spared
-        )
-        return loss
+        return _mean_contrast(q, z, queue, temperature, "all" if batch_negatives else "own", spared)
     return plain_contrast(q, z, queue, temperature, batch_negatives, spared)
 
 
@@ -74,10 +75,7 @@ def contrast_with_target(q: Tensor, target: Tensor, keys: Tensor, temperature: f
         A scalar.
     """
     if _writes_once(q, len(keys), temperature, target, keys):
-        loss: Tensor = _TargetContrast.apply(  # type: ignore[no-untyped-call]
-            q, target, keys, temperature
-        )
-        return loss
+        return _mean_contrast(q, target, keys, temperature, "none")
     scaled = q / temperature
     return ((scaled @ keys.T).logsumexp(dim=1) - (scaled * target).sum(dim=1)).mean()
 
@@ -110,51 +108,63 @@ def plain_contrast(
     return F.cross_entropy(logits, torch.arange(N, device=q.device))
 
 
-class _QueueContrast(torch.autograd.Function):
+def _mean_contrast(
+    q: Tensor,
+    target: Tensor,
+    keys: Tensor,
+    temperature: float,
+    also: Also,
+    spared: Tensor | None = None,
+) -> Tensor:
+    loss: Tensor = _Contrast.apply(  # type: ignore[no-untyped-call]
+        q, target, keys, temperature, also, spared
+    )
+    return loss
+
+
+class _Contrast(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         q: Tensor,
-        z: Tensor,
-        queue: Tensor,
+        target: Tensor,
+        keys: Tensor,
         temperature: float,
-        batch_negatives: bool,
+        also: Also,
         spared: Tensor | None,
     ) -> Tensor:
-        scaled = q / temperature
-        own = (scaled * z).sum(dim=1)  # (N,)
-        p = (scaled @ queue.T).exp_()  # (N, M), the softmax but for its sum
-        if spared is not None:
-            p.scatter_(1, spared, 0.0)
-        total, expected = p.sum(dim=1), p @ queue  # (N,), (N, d), the mean key but for the sum
-        if batch_negatives:
-            near = (scaled @ z.T).exp_()  # (N, N)
-            total, expected = total + near.sum(dim=1), expected.addmm_(near, z)
+        if also == "none" and suits_contrast(q, keys):
+            losses, gradient = contrast_keys(q, target, keys, temperature)
         else:
-            near = own.exp()  # (N,)
-            total, expected = total + near, expected.addcmul_(near[:, None], z)
-        ctx.save_for_backward(
-            expected.div_(total[:, None]).sub_(z).div_(temperature * len(q))  # dL/dq
-        )
-        return (total.log() - own).mean()
+            losses, gradient = _contrast(q, target, keys, temperature, also, spared)
+        ctx.save_for_backward(gradient)
+        ctx.factor = 1 / (temperature * len(q))
+        return losses.mean()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * ctx.saved_tensors[0], None, None, None, None, None
+        return (gradient * ctx.factor) * ctx.saved_tensors[0], None, None, None, None, None
 
 
-class _TargetContrast(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, target: Tensor, keys: Tensor, temperature: float) -> Tensor:
-        p = torch.mm(q / temperature, keys.T).exp_()  # (N, M), the softmax but for its sum
-        total = p.sum(dim=1, keepdim=True)  # (N, 1)
-        ctx.save_for_backward((p @ keys).div_(total).sub_(target))  # dL/dq · τN
-        ctx.factor = factor = 1 / (temperature * len(q))
-        drawn = torch.dot(q.flatten(), target.flatten())  # Σ_n q_n · t_n
-        return total.log_().mean() - drawn * factor
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return (gradient * ctx.factor) * ctx.saved_tensors[0], None, None, None
+def _contrast(
+    q: Tensor,
+    target: Tensor,
+    keys: Tensor,
+    temperature: float,
+    also: Also,
+    spared: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # losses (N,), and their gradient times τ, (N, d)
+    scaled = q / temperature
+    own = (scaled * target).sum(dim=1)  # (N,)
+    p = (scaled @ keys.T).exp_()  # (N, M), the softmax but for its sum
+    if spared is not None:
+        p.scatter_(1, spared, 0.0)
+    total, expected = p.sum(dim=1), p @ keys  # (N,), (N, d), the mean key but for the sum
+    if also == "all":
+        near = (scaled @ target.T).exp_()  # (N, N)
+        total, expected = total + near.sum(dim=1), expected.addmm_(near, target)
+    elif also == "own":
+        near = own.exp()  # (N,)
+        total, expected = total + near, expected.addcmul_(near[:, None], target)
+    return total.log() - own, expected.div_(total[:, None]).sub_(target)

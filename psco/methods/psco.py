@@ -155,7 +155,7 @@ def select_shots(
 def shot_overlap(shots: Tensor, queue_size: int) -> Tensor:
     """Give the share of the (N, K) shots that another pseudo-label has selected too, in [0, 1)."""
     taken = torch.zeros(queue_size, device=shots.device)
-    taken[shots.flatten()] = 1
+    taken.index_fill_(0, shots.flatten(), 1)
     return 1 - taken.sum() / shots.numel()
 
 
@@ -212,7 +212,8 @@ def pseudo_supervised_loss(
         If q has only some rows of the mini-batch: the first of them, and N.
     """
     if counts is None:  # the mean of the logits of own shots is the logit of their mean
-        own = s.view(total or len(q), -1, s.shape[1]).mean(dim=1)  # (N, d)
+        own = s.view(total or len(q), -1, s.shape[1])  # (N, K, d)
+        own = own.mean(dim=1) if own.shape[1] > 1 else own[:, 0]  # (N, d)
         return contrast_with_target(q, own[first : first + len(q)], s, temperature)
     logits = q @ s.T / temperature  # (N, NK)
     own = logits.view(len(q), total or len(q), -1).diagonal(first)  # (K, N)
@@ -398,7 +399,7 @@ class PsCo(Method):
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
             del A_tilde  # as large as the logits of the MoCo loss, which get their memory
             keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
-            s = queue[all_shots.flatten()]  # (NK, d)
+            s = queue.index_select(0, all_shots.flatten())  # (NK, d)
             s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default
         whole = (rows.start, len(keys))
         losses = {"psco": pseudo_supervised_loss(q, s, self.temperature, counts, *whole)}
@@ -416,11 +417,11 @@ class PsCo(Method):
         report = {"total": torch.stack(list(losses.values())).sum()}
         report |= {name: loss.detach() for name, loss in losses.items()}
         report["overlap"], report["spread"] = shot_overlap(all_shots, len(queue)), spread(q)
-        weight = torch.ones_like(all_shots) if counts is None else counts[:, : self.shots]  # (N, K)
         if counts is not None:
-            report["mutual"] = weight.float().mean()
+            report["mutual"] = counts[:, : self.shots].float().mean()
         if labels is not None:
             labels = gather(labels)
+            weight = torch.ones_like(all_shots) if counts is None else counts[:, : self.shots]
             right = self.queue.labels[all_shots] == labels[:, None]
             report["purity"] = (right * weight).sum() / weight.sum().clamp(min=1)
         if self.training:
