@@ -136,10 +136,7 @@ def measure_evaluate(plan: Plan, findings: Findings, tell: Tell) -> None:
 
 
 def measure_growth(plan: Plan, findings: Findings, tell: Tell) -> None:
-    """Measure step time and memory against sizes, and PsCo's overhead over MoCo v2.
-
-    All cases are in one process, where allocator and threads are the same for each.
-    """
+    """Measure step time and memory against sizes, and PsCo's overhead over MoCo v2."""
     axes: dict[str, dict[int, Case]] = {
         "queue": {m: plan.base.with_(f"method.queue_size={m}") for m in plan.queues},
         "batch": {n: plan.base.with_(f"train.batch_size={n}") for n in plan.batches},
@@ -151,18 +148,16 @@ def measure_growth(plan: Plan, findings: Findings, tell: Tell) -> None:
     if "moco" in METHODS:
         for name, case in networks.items():
             pairs[name][f"moco {name}"] = _moco(case)
-    every = {**cases, **{name: case for pair in pairs.values() for name, case in pair.items()}}
+    groups = [(cases, plan.growth_steps, plan.repeats)]
+    # An overhead is a small difference of large numbers; short steps vary more and cost less.
+    for pair, more in zip(pairs.values(), (6, 2), strict=True):
+        groups.append((pair, plan.steps, more * plan.repeats))
     times: dict[str, list[float]] = {}
-    with Side("training", cases={name: asdict(case) for name, case in every.items()}) as side:
-        # What is compared with each other stands close together in time.
-        for number, group in enumerate([cases, *pairs.values()]):
-            # An overhead is a small difference of large numbers: it takes longer to be told.
-            steps, repeats = plan.growth_steps, plan.repeats
-            if group is not cases:
-                steps, repeats = plan.steps, 2 * plan.repeats
+    for number, (group, steps, repeats) in enumerate(groups):
+        # What is compared with each other is in one process, and stands close together in time.
+        with Side("training", cases={name: asdict(case) for name, case in group.items()}) as side:
             turns = {name: partial(side.turn, case=name, steps=steps) for name in group}
-            part = partial(_within, tell, number, 2 + len(pairs))
-            times |= take_turns(turns, repeats, part)
+            times |= take_turns(turns, repeats, partial(_within, tell, number, 2 + len(pairs)))
 
     for axis, sizes in axes.items():
         by_size = {size: times[f"{axis} {size}"] for size in sizes}
