@@ -1,10 +1,10 @@
 /* The contrast of queries with keys, with its gradient, without writing down the logits.
  *
  * A query q has the loss log(sum over keys k of e^(q k / tau)) - q t / tau, where t is its target,
- * and the gradient (mean of the keys, weighted by their exponentials, - t) / tau. Exponentials are
- * needed for the two sums alone, so those of a block of keys are used while they are in the cache.
- * Keys are (M, d), queries and targets (N, d); M is a multiple of BLOCK, and N and d are of
- * COLUMNS.
+ * and the gradient (mean of the keys, weighted by their exponentials, - t) / tau; wanted is their
+ * mean. Exponentials are needed for the two sums alone, so those of a block of keys are
+ * used while they are in the cache. Keys are (M, d), queries and targets (N, d); M is a multiple of
+ * BLOCK, and N and d are of COLUMNS.
  */
 
 #include <math.h>
@@ -17,10 +17,10 @@ enum { BLOCK = 64 }; /* keys */
 
 int64_t contrast_block(void) { return BLOCK; }
 
-/* Numbers that all threads need together: packed queries, and of each thread its part of the sums
- * and the exponentials of a block. */
+/* Numbers that all threads need together: losses and packed queries, and of each thread its part of
+ * the sums and the exponentials of a block. */
 int64_t contrast_scratch(int64_t N, int64_t d, int64_t threads) {
-    return N * (d + (d + 1 + BLOCK) * threads);
+    return N * (1 + d + (d + 1 + BLOCK) * threads);
 }
 
 /* Add the exponentials of a block of keys to sums (N,), and the keys times their exponentials to
@@ -41,29 +41,34 @@ static void add_keys(
     add_product(BLOCK, N, d, powers, keys, weighted);
 }
 
-/* Turn the keys of a query, weighted by exponentials of this sum, into the gradient of its loss
- * times tau, and give its loss. */
+/* Turn what a query's keys add up to, weighted, into the gradient of its loss, and give its loss.
+ * With `own` its target is one more key. */
 static float end_query(
-    const float *query, const float *target, float scale, int64_t d, float sum, float *weighted) {
+    const float *query, const float *target, float scale, int64_t own, int64_t N, int64_t d,
+    float sum, float *weighted) {
     vec product = {0};
+    for (int64_t i = 0; i < d; i += LANES) product += load(query + i) * load(target + i);
+    float logit = scale * total(product), near = own ? exp2f(logit) : 0;
+    float factor = scale * (float)M_LN2 / N; /* 1 / (tau N) */
+    sum += near;
     for (int64_t i = 0; i < d; i += LANES) {
         vec t = load(target + i);
-        product += load(query + i) * t;
-        store(weighted + i, load(weighted + i) / sum - t);
+        store(weighted + i, ((load(weighted + i) + near * t) / sum - t) * factor);
     }
-    return (log2f(sum) - scale * total(product)) * (float)M_LN2;
+    return (log2f(sum) - logit) * (float)M_LN2;
 }
 
-/* Write the losses (N,) and their gradient times tau, (N, d). `scale` is that of powers of two,
- * 1 / (tau log 2). */
+/* Write the mean loss and its gradient (N, d). `scale` is that of powers of two, 1 / (tau log 2);
+ * with `own` a query's target is one more of its keys. */
 void contrast_keys(
-    const float *queries, const float *targets, const float *keys, double scale,
-    float *losses, float *gradient, float *scratch, int64_t N, int64_t M, int64_t d,
+    const float *queries, const float *targets, const float *keys, double scale, int64_t own,
+    float *loss, float *gradient, float *scratch, int64_t N, int64_t M, int64_t d,
     int64_t threads) {
-    float *packed = scratch, *parts = packed + N * d;
+    float *losses = scratch, *packed = losses + N, *parts = packed + N * d;
     const int64_t step = N * (d + 1 + BLOCK);
 #pragma omp parallel num_threads(threads)
     {
+        int all = omp_get_num_threads();
         float *weighted = parts + omp_get_thread_num() * step, *sums = weighted + N * d;
         memset(weighted, 0, N * (d + 1) * sizeof(float));
 #pragma omp for schedule(static)
@@ -72,13 +77,16 @@ void contrast_keys(
 #pragma omp for schedule(static)
         for (int64_t m = 0; m < M; m += BLOCK)
             add_keys(keys + m * d, packed, N, d, weighted, sums, sums + N);
-        add_parts(parts, step, omp_get_num_threads(), N * d, gradient);
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < N; n++) {
-            float sum = 0;
-            for (int t = 0; t < omp_get_num_threads(); t++) sum += parts[t * step + N * d + n];
-            losses[n] = end_query(
-                queries + n * d, targets + n * d, scale, d, sum, gradient + n * d);
+            const float *query = queries + n * d, *target = targets + n * d;
+            float sum = 0, *mine = gradient + n * d;
+            for (int t = 0; t < all; t++) sum += parts[t * step + N * d + n];
+            add_parts(parts + n * d, step, all, d, mine);
+            losses[n] = end_query(query, target, scale, own, N, d, sum, mine);
         }
     }
+    double sum = 0;
+    for (int64_t n = 0; n < N; n++) sum += losses[n];
+    *loss = sum / N;
 }

@@ -118,7 +118,9 @@ void mlp_forward(
             pack_transpose(second + k, h, PANEL, o, down);
             packed_product(ADD, N, PANEL, o, active, down, part);
         }
-        add_parts(scratch, step, omp_get_num_threads(), N * o, out);
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < N; n++)
+            add_parts(scratch + n * o, step, omp_get_num_threads(), o, out + n * o);
     }
 }
 
@@ -154,6 +156,8 @@ void mlp_backward(
             pack(first + k * a, a, PANEL, a, in);
             packed_product(ADD, N, PANEL, a, g, in, part);
         }
-        if (d_x) add_parts(scratch, step, omp_get_num_threads(), N * a, d_x);
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < (d_x ? N : 0); n++)
+            add_parts(scratch + n * a, step, omp_get_num_threads(), a, d_x + n * a);
     }
 }

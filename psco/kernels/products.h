@@ -109,13 +109,12 @@ static inline void add_product(
         }
 }
 
-/* Add up what `all` threads have of `size` numbers at the beginning of their scratch. */
+/* Add up what `all` threads have of `size` numbers, so many numbers apart. */
 static inline void add_parts(
-    const float *scratch, int64_t step, int all, int64_t size, float *sums) {
-#pragma omp for schedule(static)
+    const float *parts, int64_t step, int all, int64_t size, float *sums) {
     for (int64_t i = 0; i < size; i += LANES) {
-        vec sum = load(scratch + i);
-        for (int t = 1; t < all; t++) sum += load(scratch + t * step + i);
+        vec sum = load(parts + i);
+        for (int t = 1; t < all; t++) sum += load(parts + t * step + i);
         store(sums + i, sum);
     }
 }

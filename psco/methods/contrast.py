@@ -133,18 +133,17 @@ class _Contrast(torch.autograd.Function):
         also: Also,
         spared: Tensor | None,
     ) -> Tensor:
-        if also == "none" and suits_contrast(q, keys):
-            losses, gradient = contrast_keys(q, target, keys, temperature)
+        if also != "all" and spared is None and suits_contrast(q, keys):
+            loss, gradient = contrast_keys(q, target, keys, temperature, also == "own")
         else:
-            losses, gradient = _contrast(q, target, keys, temperature, also, spared)
+            loss, gradient = _contrast(q, target, keys, temperature, also, spared)
         ctx.save_for_backward(gradient)
-        ctx.factor = 1 / (temperature * len(q))
-        return losses.mean()
+        return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return (gradient * ctx.factor) * ctx.saved_tensors[0], None, None, None, None, None
+        return gradient * ctx.saved_tensors[0], None, None, None, None, None
 
 
 def _contrast(
@@ -154,7 +153,7 @@ def _contrast(
     temperature: float,
     also: Also,
     spared: Tensor | None,
-) -> tuple[Tensor, Tensor]:  # losses (N,), and their gradient times τ, (N, d)
+) -> tuple[Tensor, Tensor]:  # the mean loss and its gradient (N, d)
     scaled = q / temperature
     own = (scaled * target).sum(dim=1)  # (N,)
     p = (scaled @ keys.T).exp_()  # (N, M), the softmax but for its sum
@@ -167,4 +166,5 @@ def _contrast(
     elif also == "own":
         near = own.exp()  # (N,)
         total, expected = total + near, expected.addcmul_(near[:, None], target)
-    return total.log() - own, expected.div_(total[:, None]).sub_(target)
+    gradient = expected.div_(total[:, None]).sub_(target).div_(temperature * len(q))
+    return (total.log() - own).mean(), gradient

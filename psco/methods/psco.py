@@ -15,6 +15,7 @@ remembered keys are those of all (`gather`), and so are the sums over the column
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -414,7 +415,7 @@ class PsCo(Method):
         elif self.auxiliary == "byol":
             losses["byol"] = byol_loss(q, z)
 
-        report = {"total": torch.stack(list(losses.values())).sum()}
+        report = {"total": reduce(torch.add, losses.values())}
         report |= {name: loss.detach() for name, loss in losses.items()}
         report["overlap"], report["spread"] = shot_overlap(all_shots, len(queue)), spread(q)
         if counts is not None:
