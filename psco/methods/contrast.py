@@ -133,7 +133,7 @@ class _Contrast(torch.autograd.Function):
         also: Also,
         spared: Tensor | None,
     ) -> Tensor:
-        # Not with the queue, where MoCo v2 would gain more than PsCo: docs/speed.md has the numbers.
+        # Why this is not for the queue is told in docs/speed.md.
         if also == "none" and suits_contrast(q, keys):
             loss, gradient = contrast_keys(q, target, keys, temperature)
         else:
