@@ -22,7 +22,7 @@ from psco.methods.assignment import (
     scaled_similarity,
     written,
 )
-from psco.methods.contrast import contrast_with_target
+from psco.methods.contrast import contrast_with_queue, contrast_with_target
 from psco.networks.block import can_fuse, conv_block
 from psco.networks.heads import predictor, projector
 from psco.views.crop import crop_resize, sample_boxes
@@ -243,12 +243,13 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
     torch.manual_seed(0)
     q, target, keys = unit(queries, dim), unit(queries, dim), unit(size, dim)
     assert kernels.suits_contrast(q, keys)
-    found = []
-    for dtype in (torch.float32, torch.float64):
-        given = q.to(dtype).requires_grad_()
-        loss = contrast_with_target(given, target.to(dtype), keys.to(dtype), temperature)
-        found.append([loss.detach().double(), torch.autograd.grad(3 * loss, given)[0].double()])
-    assert_close(*found, tolerance=5e-7)
+    for contrast in (contrast_with_target, contrast_with_queue):
+        found = []
+        for dtype in (torch.float32, torch.float64):
+            given = q.to(dtype).requires_grad_()
+            loss = contrast(given, target.to(dtype), keys.to(dtype), temperature)
+            found.append([loss.detach().double(), torch.autograd.grad(3 * loss, given)[0].double()])
+        assert_close(*found, tolerance=5e-7)
 
 
 def test_without_kernels_nothing_suits_them(without_kernels):

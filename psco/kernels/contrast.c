@@ -41,24 +41,29 @@ static void add_keys(
     add_product(BLOCK, N, d, powers, keys, weighted);
 }
 
-/* Turn what the keys of a query add up to into the gradient of its loss, and give its loss. */
+/* Turn what a query's keys add up to, weighted, into the gradient of its loss, and give its loss.
+ * With `own` its target is one more key. */
 static float end_query(
-    const float *query, const float *target, float scale, int64_t N, int64_t d, float sum,
-    float *weighted) {
-    const float factor = scale * (float)M_LN2 / N; /* 1 / (tau N) */
+    const float *query, const float *target, float scale, int64_t own, int64_t N, int64_t d,
+    float sum, float *weighted) {
     vec product = {0};
+    for (int64_t i = 0; i < d; i += LANES) product += load(query + i) * load(target + i);
+    float logit = scale * total(product), near = own ? exp2f(logit) : 0;
+    float factor = scale * (float)M_LN2 / N; /* 1 / (tau N) */
+    sum += near;
     for (int64_t i = 0; i < d; i += LANES) {
         vec t = load(target + i);
-        product += load(query + i) * t;
-        store(weighted + i, (load(weighted + i) / sum - t) * factor);
+        store(weighted + i, ((load(weighted + i) + near * t) / sum - t) * factor);
     }
-    return (log2f(sum) - scale * total(product)) * (float)M_LN2;
+    return (log2f(sum) - logit) * (float)M_LN2;
 }
 
-/* Write the mean loss and its gradient (N, d). `scale` is 1 / (tau log 2). */
+/* Write the mean loss and its gradient (N, d). `scale` is that of powers of two, 1 / (tau log 2);
+ * with `own` a query's target is one more of its keys. */
 void contrast_keys(
-    const float *queries, const float *targets, const float *keys, double scale, float *loss,
-    float *gradient, float *scratch, int64_t N, int64_t M, int64_t d, int64_t threads) {
+    const float *queries, const float *targets, const float *keys, double scale, int64_t own,
+    float *loss, float *gradient, float *scratch, int64_t N, int64_t M, int64_t d,
+    int64_t threads) {
     float *losses = scratch, *packed = losses + N, *parts = packed + N * d;
     const int64_t step = N * (d + 1 + BLOCK);
 #pragma omp parallel num_threads(threads)
@@ -78,7 +83,7 @@ void contrast_keys(
             float sum = 0, *mine = gradient + n * d;
             for (int t = 0; t < all; t++) sum += parts[t * step + N * d + n];
             add_parts(parts + n * d, step, all, d, mine);
-            losses[n] = end_query(query, target, scale, N, d, sum, mine);
+            losses[n] = end_query(query, target, scale, own, N, d, sum, mine);
         }
     }
     double sum = 0;

@@ -20,7 +20,7 @@ def suits_contrast(q: Tensor, keys: Tensor) -> bool:
 
 
 def contrast_keys(
-    q: Tensor, target: Tensor, keys: Tensor, temperature: float
+    q: Tensor, target: Tensor, keys: Tensor, temperature: float, own: bool
 ) -> tuple[Tensor, Tensor]:
     """Give the mean of log Σ_m exp(q_n · k_m / τ) − q_n · t_n / τ, and its gradient (N, d).
 
@@ -32,11 +32,13 @@ def contrast_keys(
         (M, d), k, of unit length.
     temperature
         τ, at least 1/80.
+    own
+        Whether t_n is one more key of q_n.
     """
     (N, d), M, threads = q.shape, len(keys), torch.get_num_threads()
     scale = math.log2(math.e) / temperature  # powers of two are less work than those of e
     loss, gradient = floats(), floats(N, d)
-    given = (q.contiguous(), target.contiguous(), keys.contiguous(), scale)
+    given = (q.contiguous(), target.contiguous(), keys.contiguous(), scale, int(own))
     found = (loss, gradient, floats(size_of("contrast_scratch", N, d, threads)))
     call("contrast_keys", *given, *found, N, M, d, threads)
     return loss, gradient

@@ -133,9 +133,8 @@ class _Contrast(torch.autograd.Function):
         also: Also,
         spared: Tensor | None,
     ) -> Tensor:
-        # Why this is not for the queue is told in docs/speed.md.
-        if also == "none" and suits_contrast(q, keys):
-            loss, gradient = contrast_keys(q, target, keys, temperature)
+        if also != "all" and spared is None and suits_contrast(q, keys):
+            loss, gradient = contrast_keys(q, target, keys, temperature, also == "own")
         else:
             loss, gradient = _contrast(q, target, keys, temperature, also, spared)
         ctx.save_for_backward(gradient)
