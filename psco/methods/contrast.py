@@ -2,8 +2,8 @@
 
 Logits against a queue of M keys are the largest tensor of a step. The plain form writes it five
 times over (product, temperature, mask, logarithm of the softmax, gradient) and reads it as often.
-Here it is written once: where a loss is a mean over rows, its gradient is known as soon as the
-softmax is, up to the factor that comes from behind.
+Here it is written once, and by the kernel never: where a loss is a mean over rows, its gradient is
+known as soon as the softmax is, up to the factor that comes from behind.
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ class PsCo(Method):
             queue = self.queue.live(self.shots).to(z.dtype)  # (M, d)
             A_tilde = self._assign(z, queue)  # (N, M)
             shots = select_shots(A_tilde, self.shots, sample=self.sample_shots)  # (N, K)
-            del A_tilde  # as large as the logits of the MoCo loss, which get their memory
+            del A_tilde  # the largest tensor of a step
             keys, all_shots, rows = gather(z), gather(shots), own_rows(len(z))
             s = queue.index_select(0, all_shots.flatten())  # (NK, d)
             s, counts = self._change_task(s, keys)  # not in the paper, and nothing by default
