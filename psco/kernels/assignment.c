@@ -50,11 +50,10 @@ static void add_block(const float *lines, const float *u, float *sums, int64_t M
 static void begin_block(
     const float *queue, const float *keys, int64_t d, float *lines, const float *u, float *sums,
     int64_t M, int64_t N) {
-    for (int64_t n = 0; n < N; n += COLUMNS) {
-        const float *group = keys + n * d, *soon = queue + BLOCK * d + n * d / N;
+    Soon soon = soon_read(queue + BLOCK * d, BLOCK * d, questions_of(BLOCK, N));
+    for (int64_t n = 0; n < N; n += COLUMNS)
         any_product(
-            WRITE_POWER, BLOCK, d, COLUMNS, queue, d, group, COLUMNS, lines + n, N, soon);
-    }
+            WRITE_POWER, BLOCK, d, COLUMNS, queue, d, keys + n * d, COLUMNS, lines + n, N, &soon);
     add_block(lines, u, sums, M, N);
 }
 

@@ -28,17 +28,16 @@ int64_t contrast_scratch(int64_t N, int64_t d, int64_t threads) {
 static void add_keys(
     const float *keys, const float *packed, int64_t N, int64_t d, float *weighted, float *sums,
     float *powers) {
-    for (int64_t n = 0; n < N; n += COLUMNS) {
-        const float *group = packed + n * d, *soon = keys + BLOCK * d + n * d / N;
+    Soon soon = soon_read(keys + BLOCK * d, BLOCK * d, questions_of(BLOCK, N));
+    for (int64_t n = 0; n < N; n += COLUMNS)
         any_product(
-            WRITE_POWER, BLOCK, d, COLUMNS, keys, d, group, COLUMNS, powers + n, N, soon);
-    }
+            WRITE_POWER, BLOCK, d, COLUMNS, keys, d, packed + n * d, COLUMNS, powers + n, N, &soon);
     for (int64_t n = 0; n < N; n += LANES) {
         vec sum = load(sums + n);
         for (int m = 0; m < BLOCK; m++) sum += load(powers + m * N + n);
         store(sums + n, sum);
     }
-    add_product(BLOCK, N, d, powers, keys, weighted);
+    add_product(BLOCK, N, d, powers, keys, weighted, NULL);
 }
 
 /* Turn what a query's keys add up to, weighted, into the gradient of its loss, and give its loss.

@@ -27,10 +27,10 @@ int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
 static inline __attribute__((always_inline)) void packed_product(
     Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b,
-    float *c) {
+    float *c, Soon soon) {
     for (int64_t n = 0; n < columns; n += COLUMNS)
         any_product(
-            then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns, NULL);
+            then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns, &soon);
 }
 
 /* Normalise units (N, PANEL) in place; write mean and biased variance. */
@@ -111,12 +111,15 @@ void mlp_forward(
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             float *mine = units + k * N;
+            Soon second_soon = soon_rows(second + k, o, PANEL, h, questions_of(N, PANEL), 0);
+            Soon first_soon =
+                soon_read(first + (k + PANEL) * a, PANEL * a, questions_of(N, o)); /* the next */
             pack_transpose(first + k * a, a, a, PANEL, in);
-            packed_product(WRITE, N, a, PANEL, x, in, mine);
+            packed_product(WRITE, N, a, PANEL, x, in, mine, second_soon);
             normalise(mine, N, eps, mean + k, variance + k);
             activate(mine, scale + k, shift + k, N, active);
             pack_transpose(second + k, h, PANEL, o, down);
-            packed_product(ADD, N, PANEL, o, active, down, part);
+            packed_product(ADD, N, PANEL, o, active, down, part, first_soon);
         }
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < N; n++)
@@ -141,20 +144,24 @@ void mlp_backward(
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             const float *mine = units + k * N;
+            Soon first_soon = soon_read(first + k * a, PANEL * a, questions_of(N, PANEL));
+            Soon d_second_soon = soon_rows(
+                d_second + k + PANEL, o, PANEL, h, questions_of_sum(N, PANEL, a), 1);
+            Soon units_soon = soon_read(mine + PANEL * N, PANEL * N, questions_of(N, a));
             activate(mine, scale + k, shift + k, N, active);
             memset(d_down, 0, PANEL * o * sizeof(float));
-            add_product(N, o, PANEL, gradient, active, d_down);
+            add_product(N, o, PANEL, gradient, active, d_down, NULL);
             for (int64_t r = 0; r < o; r++)
                 memcpy(d_second + r * h + k, d_down + r * PANEL, PANEL * sizeof(float));
             pack(second + k, h, o, PANEL, down);
-            packed_product(WRITE, N, o, PANEL, gradient, down, g);
+            packed_product(WRITE, N, o, PANEL, gradient, down, g, first_soon);
             normalise_back(
                 g, mine, active, scale + k, variance + k, eps, N, d_scale + k, d_shift + k);
             memset(d_first + k * a, 0, PANEL * a * sizeof(float));
-            add_product(N, PANEL, a, g, x, d_first + k * a);
+            add_product(N, PANEL, a, g, x, d_first + k * a, &d_second_soon);
             if (!d_x) continue;
             pack(first + k * a, a, PANEL, a, in);
-            packed_product(ADD, N, PANEL, a, g, in, part);
+            packed_product(ADD, N, PANEL, a, g, in, part, units_soon);
         }
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < (d_x ? N : 0); n++)

@@ -13,18 +13,65 @@ enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 :
 /* What is done with a product: it is written, added to what is there, or 2 to its power written. */
 typedef enum { WRITE, ADD, WRITE_POWER } Then;
 
+enum {
+    CACHE_LINE = 64 / sizeof(float),
+    STRETCH = 32, /* steps of a long sum from question to question */
+    AHEAD = 8     /* steps of it that its next numbers are asked for before they are needed */
+};
+
+/* Memory that will be needed soon. To ask for a few cache lines of it now and then, while a product
+ * is computed, costs nothing; many at a time wait for one another. */
+typedef struct {
+    const float *row; /* the next, `step` numbers before the one after it */
+    int64_t width, step, asked;
+    int each, to_write; /* cache lines at a time; whether it will be written, not read */
+} Soon;
+
+/* So many rows, in so many questions. */
+static inline Soon soon_rows(
+    const float *row, int64_t rows, int64_t width, int64_t step, int64_t questions, int to_write) {
+    int64_t lines = rows * width / CACHE_LINE;
+    return (Soon){row, width, step, 0, (lines + questions - 1) / questions, to_write};
+}
+
+/* So many numbers in a row. */
+static inline Soon soon_read(const float *from, int64_t size, int64_t questions) {
+    return soon_rows(from, 1, size, size, questions, 0);
+}
+
+static inline __attribute__((always_inline)) void ask(Soon *soon) {
+    for (int i = 0; i < soon->each; i++) {
+        const float *line = soon->row + soon->asked;
+        if (soon->to_write)
+            __builtin_prefetch(line, 1, 2);
+        else
+            __builtin_prefetch(line, 0, 2);
+        soon->asked += CACHE_LINE;
+        if (soon->asked < soon->width) continue;
+        soon->asked = 0;
+        soon->row += soon->step;
+    }
+}
+
+/* Questions that `any_product` and `add_product` ask. */
+static inline int64_t questions_of(int64_t rows, int64_t columns) {
+    return (rows + ROWS - 1) / ROWS * (columns / COLUMNS);
+}
+static inline int64_t questions_of_sum(int64_t count, int64_t rows, int64_t columns) {
+    return (count + STRETCH - 1) / STRETCH * (rows / TALL) * (columns / COLUMNS);
+}
+
 /* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
- * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. Meanwhile
- * a cache line of every row of `soon`, stored as a is, is asked for, if it is not NULL: a few at a
- * time cost nothing, and many wait for one another. */
+ * line to the next. Columns are a multiple of COLUMNS, and there are at least ROWS rows. `soon` may
+ * be NULL. */
 static inline __attribute__((always_inline)) void any_product(
     Then then, int rows, int inner, int columns, const float *a, int64_t a_step, const float *b,
-    int64_t b_step, float *c, int64_t c_step, const float *soon) {
+    int64_t b_step, float *c, int64_t c_step, Soon *soon) {
     for (int next = 0; next < rows; next += ROWS) {
         int r = next + ROWS <= rows ? next : rows - ROWS; /* the last ones overlap */
-        for (int i = 0; soon && i < ROWS; i++) __builtin_prefetch(soon + (r + i) * a_step, 0, 2);
         for (int n = 0; n < columns; n += COLUMNS) {
             vec sum[ROWS][2] = {{{0}}};
+            if (soon) ask(soon);
             for (int k = 0; k < inner; k++) {
                 const float *line = b + k * b_step + n;
                 vec left = load(line), right = load(line + LANES);
@@ -83,9 +130,10 @@ static inline void pack_scaled(const float *vectors, int64_t size, float factor,
     for (int64_t i = 0; i < COLUMNS * size; i += LANES) store(to + i, load(to + i) * factor);
 }
 
-/* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. */
-static inline void add_product(
-    int count, int rows, int columns, const float *a, const float *b, float *c) {
+/* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. `soon` may be
+ * NULL. */
+static inline __attribute__((always_inline)) void add_product(
+    int count, int rows, int columns, const float *a, const float *b, float *c, Soon *soon) {
     for (int r = 0; r < rows; r += TALL)
         for (int n = 0; n < columns; n += COLUMNS) {
             vec sum[TALL][2];
@@ -96,6 +144,11 @@ static inline void add_product(
             for (int t = 0; t < count; t++) {
                 const float *line = b + t * columns + n;
                 vec left = load(line), right = load(line + LANES);
+                if (soon && t % STRETCH == 0) ask(soon);
+                /* Both matrices are read by the column, which the processor does not foresee. */
+                __builtin_prefetch(a + (t + AHEAD) * rows + r);
+                __builtin_prefetch(line + AHEAD * columns);
+                __builtin_prefetch(line + AHEAD * columns + COLUMNS - 1);
 #pragma GCC unroll 8
                 for (int i = 0; i < TALL; i++) {
                     sum[i][0] += a[t * rows + r + i] * left;
