@@ -23,7 +23,7 @@ LAYERS = [
     ["data"],
     ["kernels", "seal"],
     ["views"],
-    ["momentum", "networks"],
+    ["momentum", "networks", "optimizer"],
     ["inner_loop"],
     ["methods"],
     ["rules"],

@@ -19,6 +19,8 @@ _FOLDER = Path(__file__).parent
 _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-fPIC"]
 _PATIENCE = 120  # seconds
 
+Argument = Tensor | int | float | None | list[Tensor] | list[int]
+
 
 @cache
 def library() -> ctypes.CDLL | None:
@@ -47,7 +49,7 @@ def absence() -> str | None:
     return None
 
 
-def call(name: str, *arguments: Tensor | int | float | None) -> None:
+def call(name: str, *arguments: Argument) -> None:
     """Call a kernel: tensors are passed as pointers to their numbers, None as NULL.
 
     Whole numbers are passed as ``int64_t``, others as ``double``.
@@ -78,9 +80,13 @@ def columns() -> int:
     return size_of("product_columns")
 
 
-def _as_c(argument: Tensor | int | float | None) -> object:
+def _as_c(argument: Argument) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, list):
+        if isinstance(argument[0], Tensor):
+            return (ctypes.c_void_p * len(argument))(*[t.data_ptr() for t in argument])
+        return (ctypes.c_int64 * len(argument))(*argument)
     if isinstance(argument, int):
         return ctypes.c_int64(argument)
     return None if argument is None else ctypes.c_double(argument)
