@@ -12,6 +12,7 @@ from psco.kernels.contrast import contrast_keys, suits_contrast
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
 from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
+from psco.kernels.statistics import remember_statistics, suits_statistics
 from psco.kernels.weights import sgd_step, suits_sgd
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "mlp_back",
     "plan_of",
     "pooled_windows",
+    "remember_statistics",
     "sgd_step",
     "suits_contrast",
     "suits_conv_pool",
@@ -35,6 +37,7 @@ __all__ = [
     "suits_mlp",
     "suits_plan",
     "suits_sgd",
+    "suits_statistics",
     "suits_windows",
     "window_moments",
     "won_windows",

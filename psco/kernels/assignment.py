@@ -14,19 +14,19 @@ from psco.kernels.build import call, columns, floats, library, size_of
 class Plan(NamedTuple):
     """Sinkhorn's plan, up to a factor for each row, that nobody has written down: kernel · v."""
 
-    kernel: Tensor  # (N, M), exp(z @ queue.T / ε), stored by columns
+    kernel: Tensor  # (M, N), exp(queue @ z.T / ε)
     v: Tensor  # (M,)
-    maxima: Tensor  # (N, M / B), of the plan in blocks of B columns
-    best: Tensor  # (N,) int64, the column of the largest entry, of equal ones the first
+    maxima: Tensor  # (M / B, N), of the plan in blocks of B columns
+    best: Tensor  # (N, 1) int64, the column of the largest entry, of equal ones the first
 
     @property
     def shape(self) -> torch.Size:
         """N and M."""
-        return self.kernel.shape
+        return torch.Size(reversed(self.kernel.shape))
 
     def written(self) -> Tensor:
         """Give the plan as a matrix (N, M)."""
-        return self.kernel * self.v
+        return self.kernel.T * self.v
 
 
 def suits_plan(z: Tensor, queue: Tensor) -> bool:
@@ -53,12 +53,12 @@ def plan_of(z: Tensor, queue: Tensor, epsilon: float, iterations: int) -> Plan:
     (N, d), M, threads = z.shape, len(queue), torch.get_num_threads()
     scale = math.log2(math.e) / epsilon  # powers of two are less work than those of e
     kernel, v, maxima = floats(M, N), floats(M), floats(M // _block(), N)
-    best = torch.empty(N, dtype=torch.int64, device="cpu")
+    best = torch.empty((N, 1), dtype=torch.int64, device="cpu")
     memory = floats(size_of("assignment_scratch", N, d, iterations, threads))
     found = (kernel, v, maxima, best, memory)
     of_keys = (queue.contiguous(), z.contiguous(), scale)
     call("assignment_plan", *of_keys, *found, M, N, d, iterations, threads)
-    return Plan(kernel.T, v, maxima.T, best)
+    return Plan(kernel, v, maxima, best)
 
 
 def _block() -> int:

@@ -152,11 +152,11 @@ def largest_columns(scores: Tensor | Plan, k: int) -> Tensor:
         (N, k) int64. For k = 1, of equal scores the first.
     """
     if k == 1 and isinstance(scores, Plan):
-        return scores.best[:, None]
+        return scores.best
     if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
         return _largest(written(scores).contiguous(), k)
     if isinstance(scores, Plan):
-        scores, v, maxima, _ = scores
+        scores, v, maxima = scores.kernel.T, scores.v, scores.maxima.T
     else:
         v, maxima = None, _block_maxima(scores)
     size = scores.shape[1] // maxima.shape[1]

@@ -213,8 +213,8 @@ def pseudo_supervised_loss(
         If q has only some rows of the mini-batch: the first of them, and N.
     """
     if counts is None:  # the mean of the logits of own shots is the logit of their mean
-        own = s.view(total or len(q), -1, s.shape[1])  # (N, K, d)
-        own = own.mean(dim=1) if own.shape[1] > 1 else own[:, 0]  # (N, d)
+        N = total or len(q)
+        own = s if len(s) == N else s.view(N, -1, s.shape[1]).mean(dim=1)  # (N, d)
         return contrast_with_target(q, own[first : first + len(q)], s, temperature)
     logits = q @ s.T / temperature  # (N, NK)
     own = logits.view(len(q), total or len(q), -1).diagonal(first)  # (K, N)

@@ -22,7 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from psco.kernels import Map, MapGradient, conv_pool, conv_pool_back, suits_conv_pool
+from psco.kernels import (
+    Map,
+    MapGradient,
+    conv_pool,
+    conv_pool_back,
+    remember_statistics,
+    suits_conv_pool,
+    suits_statistics,
+)
 from psco.networks.first_block import first_block, map_gradient, suits_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
@@ -90,18 +98,24 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
     return out
 
 
-@torch.no_grad()
 def remember(
     norm: nn.BatchNorm1d | nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int
 ) -> None:
     """Move the running statistics of a layer towards those of a batch of ``count`` numbers each."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    assert norm.num_batches_tracked is not None
-    assert norm.momentum is not None
-    norm.num_batches_tracked.add_(1)
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
+    running_mean, running_variance = norm.running_mean, norm.running_var
+    batches, momentum = norm.num_batches_tracked, norm.momentum
+    assert running_mean is not None
+    assert running_variance is not None
+    assert batches is not None
+    assert momentum is not None
+    if suits_statistics(running_mean, running_variance, mean, variance):
+        moved = (running_mean, running_variance, batches)
+        remember_statistics(mean, variance, *moved, momentum, count)
+        return
+    with torch.no_grad():
+        batches.add_(1)
+        running_mean.lerp_(mean, momentum)
+        running_variance.lerp_(variance * (count / (count - 1)), momentum)
 
 
 class _ConvBlock(torch.autograd.Function):
