@@ -271,7 +271,7 @@ void block_backward(
             transform_gradients(&s, map, pooled, g, slope, offset, first, count, w.M);
             for (int k = 0; k < 16; k++) {
                 float *v = w.V + k * PIECE * C, *m = w.M + k * PIECE * D;
-                add_product(count, C, D, v, m, mine + k * C * D, NULL);
+                sum_product(ADD, count, C, D, v, m, mine + k * C * D, D, NULL);
                 if (d_images) product(rows, D, C, m, D, U + k * C * D, C, v, C);
             }
             if (d_images) add_to_inputs(&s, w.V, first, count, d_images, w.unused);

@@ -37,7 +37,7 @@ static void add_keys(
         for (int m = 0; m < BLOCK; m++) sum += load(powers + m * N + n);
         store(sums + n, sum);
     }
-    add_product(BLOCK, N, d, powers, keys, weighted, NULL);
+    sum_product(ADD, BLOCK, N, d, powers, keys, weighted, d, NULL);
 }
 
 /* Turn what a query's keys add up to, weighted, into the gradient of its loss, and give its loss.

@@ -21,7 +21,7 @@ int64_t mlp_panel(void) { return PANEL; }
 
 /* Numbers that each thread needs for itself: its part of what comes out, and some panels. */
 int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
-    return N * (a > o ? a : o) + PANEL * (2 * N + a + 2 * o);
+    return N * (a > o ? a : o) + PANEL * (2 * N + a + o);
 }
 
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
@@ -139,7 +139,6 @@ void mlp_backward(
     {
         float *part = scratch + omp_get_thread_num() * step, *active = part + N * (a > o ? a : o);
         float *g = active + N * PANEL, *in = g + N * PANEL, *down = in + PANEL * a;
-        float *d_down = down + PANEL * o;
         memset(part, 0, N * a * sizeof(float));
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
@@ -149,16 +148,12 @@ void mlp_backward(
                 d_second + k + PANEL, o, PANEL, h, questions_of_sum(N, PANEL, a), 1);
             Soon units_soon = soon_read(mine + PANEL * N, PANEL * N, questions_of(N, a));
             activate(mine, scale + k, shift + k, N, active);
-            memset(d_down, 0, PANEL * o * sizeof(float));
-            add_product(N, o, PANEL, gradient, active, d_down, NULL);
-            for (int64_t r = 0; r < o; r++)
-                memcpy(d_second + r * h + k, d_down + r * PANEL, PANEL * sizeof(float));
+            sum_product(WRITE, N, o, PANEL, gradient, active, d_second + k, h, NULL);
             pack(second + k, h, o, PANEL, down);
             packed_product(WRITE, N, o, PANEL, gradient, down, g, first_soon);
             normalise_back(
                 g, mine, active, scale + k, variance + k, eps, N, d_scale + k, d_shift + k);
-            memset(d_first + k * a, 0, PANEL * a * sizeof(float));
-            add_product(N, PANEL, a, g, x, d_first + k * a, &d_second_soon);
+            sum_product(WRITE, N, PANEL, a, g, x, d_first + k * a, a, &d_second_soon);
             if (!d_x) continue;
             pack(first + k * a, a, PANEL, a, in);
             packed_product(ADD, N, PANEL, a, g, in, part, units_soon);

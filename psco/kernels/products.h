@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) void ask(Soon *soon) {
     }
 }
 
-/* Questions that `any_product` and `add_product` ask. */
+/* Questions that `any_product` and `sum_product` ask. */
 static inline int64_t questions_of(int64_t rows, int64_t columns) {
     return (rows + ROWS - 1) / ROWS * (columns / COLUMNS);
 }
@@ -130,16 +130,17 @@ static inline void pack_scaled(const float *vectors, int64_t size, float factor,
     for (int64_t i = 0; i < COLUMNS * size; i += LANES) store(to + i, load(to + i) * factor);
 }
 
-/* c += a^T b of (count, rows) and (count, columns); rows are a multiple of TALL. `soon` may be
- * NULL. */
-static inline __attribute__((always_inline)) void add_product(
-    int count, int rows, int columns, const float *a, const float *b, float *c, Soon *soon) {
+/* The product a^T b of (count, rows) and (count, columns), stored with so many numbers from a line to
+ * the next; rows are a multiple of TALL. `soon` may be NULL. */
+static inline __attribute__((always_inline)) void sum_product(
+    Then then, int count, int rows, int columns, const float *a, const float *b, float *c,
+    int64_t c_step, Soon *soon) {
     for (int r = 0; r < rows; r += TALL)
         for (int n = 0; n < columns; n += COLUMNS) {
-            vec sum[TALL][2];
-            for (int i = 0; i < TALL; i++) {
-                sum[i][0] = load(c + (r + i) * columns + n);
-                sum[i][1] = load(c + (r + i) * columns + n + LANES);
+            vec sum[TALL][2] = {{{0}}};
+            for (int i = 0; then == ADD && i < TALL; i++) {
+                sum[i][0] = load(c + (r + i) * c_step + n);
+                sum[i][1] = load(c + (r + i) * c_step + n + LANES);
             }
             for (int t = 0; t < count; t++) {
                 const float *line = b + t * columns + n;
@@ -156,8 +157,8 @@ static inline __attribute__((always_inline)) void add_product(
                 }
             }
             for (int i = 0; i < TALL; i++) {
-                store(c + (r + i) * columns + n, sum[i][0]);
-                store(c + (r + i) * columns + n + LANES, sum[i][1]);
+                store(c + (r + i) * c_step + n, sum[i][0]);
+                store(c + (r + i) * c_step + n + LANES, sum[i][1]);
             }
         }
 }
