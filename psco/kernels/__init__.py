@@ -12,8 +12,8 @@ from psco.kernels.contrast import contrast_keys, suits_contrast
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
 from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
+from psco.kernels.sgd import sgd_step, suits_sgd
 from psco.kernels.statistics import remember_statistics, suits_statistics
-from psco.kernels.weights import sgd_step, suits_sgd
 
 __all__ = [
     "Hidden",

@@ -130,8 +130,8 @@ static inline void pack_scaled(const float *vectors, int64_t size, float factor,
     for (int64_t i = 0; i < COLUMNS * size; i += LANES) store(to + i, load(to + i) * factor);
 }
 
-/* The product a^T b of (count, rows) and (count, columns), stored with so many numbers from a line to
- * the next; rows are a multiple of TALL. `soon` may be NULL. */
+/* The product a^T b of (count, rows) and (count, columns), stored with so many numbers from a line
+ * to the next; rows are a multiple of TALL. `soon` may be NULL. */
 static inline __attribute__((always_inline)) void sum_product(
     Then then, int count, int rows, int columns, const float *a, const float *b, float *c,
     int64_t c_step, Soon *soon) {

@@ -37,7 +37,7 @@ static inline float total(vec v) {
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-/* 2^x within 2e-7 of it, for |x| <= 125: of the polynomials of degree 5 that are 1 at 0, this one is
+/* 2^x within 2e-7 of it, for |x| <= 125: of the polynomials of degree 5 that are 1 at 0, this is
  * the closest to it in [-1/2, 1/2]. */
 static inline vec power_of_two(vec x) {
     const float round = 12582912.0f; /* 1.5 * 2^23: numbers of that size are whole */

@@ -156,7 +156,7 @@ def largest_columns(scores: Tensor | Plan, k: int) -> Tensor:
     if scores.shape[1] % _BLOCK or k > min(_MOST_BLOCKS, scores.shape[1] // _BLOCK):
         return _largest(written(scores).contiguous(), k)
     if isinstance(scores, Plan):
-        scores, v, maxima = scores.kernel.T, scores.v, scores.maxima.T
+        v, maxima, scores = scores.v, scores.maxima.T, scores.kernel.T
     else:
         v, maxima = None, _block_maxima(scores)
     size = scores.shape[1] // maxima.shape[1]

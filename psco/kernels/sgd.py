@@ -1,4 +1,4 @@
-"""SGD on all weights in one go: see ``weights.c``."""
+"""SGD on all weights in one go: see ``sgd.c``."""
 
 from __future__ import annotations
 
