@@ -8,7 +8,7 @@
 #include "vectors.h"
 
 /* Of a product that are in registers at a time: as many as there are registers for. */
-enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 4 };
+enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 6 };
 
 /* What is done with a product: it is written, added to what is there, or 2 to its power written. */
 typedef enum { WRITE, ADD, WRITE_POWER } Then;
@@ -58,7 +58,7 @@ static inline int64_t questions_of(int64_t rows, int64_t columns) {
     return (rows + ROWS - 1) / ROWS * (columns / COLUMNS);
 }
 static inline int64_t questions_of_sum(int64_t count, int64_t rows, int64_t columns) {
-    return (count + STRETCH - 1) / STRETCH * (rows / TALL) * (columns / COLUMNS);
+    return (count + STRETCH - 1) / STRETCH * ((rows + TALL - 1) / TALL) * (columns / COLUMNS);
 }
 
 /* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
@@ -130,36 +130,48 @@ static inline void pack_scaled(const float *vectors, int64_t size, float factor,
     for (int64_t i = 0; i < COLUMNS * size; i += LANES) store(to + i, load(to + i) * factor);
 }
 
+/* A tile of `sum_product`: `tall` rows from c on. */
+static inline __attribute__((always_inline)) void sum_tile(
+    Then then, int tall, int count, const float *a, int64_t a_step, const float *b, int64_t b_step,
+    float *c, int64_t c_step, Soon *soon) {
+    vec sum[TALL][2] = {{{0}}};
+    for (int i = 0; then == ADD && i < tall; i++) {
+        sum[i][0] = load(c + i * c_step);
+        sum[i][1] = load(c + i * c_step + LANES);
+    }
+    for (int t = 0; t < count; t++, a += a_step, b += b_step) {
+        vec left = load(b), right = load(b + LANES);
+        if (soon && t % STRETCH == 0) ask(soon);
+        /* Both matrices are read by the column, which the processor does not foresee. */
+        __builtin_prefetch(a + AHEAD * a_step);
+        __builtin_prefetch(b + AHEAD * b_step);
+        __builtin_prefetch(b + AHEAD * b_step + COLUMNS - 1);
+#pragma GCC unroll 8
+        for (int i = 0; i < tall; i++) {
+            sum[i][0] += a[i] * left;
+            sum[i][1] += a[i] * right;
+        }
+    }
+    for (int i = 0; i < tall; i++) {
+        store(c + i * c_step, sum[i][0]);
+        store(c + i * c_step + LANES, sum[i][1]);
+    }
+}
+
 /* The product a^T b of (count, rows) and (count, columns), stored with so many numbers from a line
- * to the next; rows are a multiple of TALL. `soon` may be NULL. */
+ * to the next; rows are a multiple of 8. `soon` may be NULL. */
 static inline __attribute__((always_inline)) void sum_product(
     Then then, int count, int rows, int columns, const float *a, const float *b, float *c,
     int64_t c_step, Soon *soon) {
     for (int r = 0; r < rows; r += TALL)
         for (int n = 0; n < columns; n += COLUMNS) {
-            vec sum[TALL][2] = {{{0}}};
-            for (int i = 0; then == ADD && i < TALL; i++) {
-                sum[i][0] = load(c + (r + i) * c_step + n);
-                sum[i][1] = load(c + (r + i) * c_step + n + LANES);
-            }
-            for (int t = 0; t < count; t++) {
-                const float *line = b + t * columns + n;
-                vec left = load(line), right = load(line + LANES);
-                if (soon && t % STRETCH == 0) ask(soon);
-                /* Both matrices are read by the column, which the processor does not foresee. */
-                __builtin_prefetch(a + (t + AHEAD) * rows + r);
-                __builtin_prefetch(line + AHEAD * columns);
-                __builtin_prefetch(line + AHEAD * columns + COLUMNS - 1);
-#pragma GCC unroll 8
-                for (int i = 0; i < TALL; i++) {
-                    sum[i][0] += a[t * rows + r + i] * left;
-                    sum[i][1] += a[t * rows + r + i] * right;
-                }
-            }
-            for (int i = 0; i < TALL; i++) {
-                store(c + (r + i) * c_step + n, sum[i][0]);
-                store(c + (r + i) * c_step + n + LANES, sum[i][1]);
-            }
+            float *to = c + r * c_step + n;
+            if (r + TALL <= rows)
+                sum_tile(then, TALL, count, a + r, rows, b + n, columns, to, c_step, soon);
+            else if (r + 4 == rows) /* what is left of 8 k rows, where TALL is 6 */
+                sum_tile(then, 4, count, a + r, rows, b + n, columns, to, c_step, soon);
+            else
+                sum_tile(then, 2, count, a + r, rows, b + n, columns, to, c_step, soon);
         }
 }
 
