@@ -8,7 +8,7 @@
 #include "vectors.h"
 
 /* Of a product that are in registers at a time: as many as there are registers for. */
-enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES, TALL = LANES == 16 ? 8 : 6 };
+enum { ROWS = LANES == 16 ? 8 : 6, COLUMNS = 2 * LANES };
 
 /* What is done with a product: it is written, added to what is there, or 2 to its power written. */
 typedef enum { WRITE, ADD, WRITE_POWER } Then;
@@ -58,7 +58,7 @@ static inline int64_t questions_of(int64_t rows, int64_t columns) {
     return (rows + ROWS - 1) / ROWS * (columns / COLUMNS);
 }
 static inline int64_t questions_of_sum(int64_t count, int64_t rows, int64_t columns) {
-    return (count + STRETCH - 1) / STRETCH * ((rows + TALL - 1) / TALL) * (columns / COLUMNS);
+    return (count + STRETCH - 1) / STRETCH * ((rows + ROWS - 1) / ROWS) * (columns / COLUMNS);
 }
 
 /* The product a b of (rows, inner) and (inner, columns), stored with so many numbers from a
@@ -134,7 +134,7 @@ static inline void pack_scaled(const float *vectors, int64_t size, float factor,
 static inline __attribute__((always_inline)) void sum_tile(
     Then then, int tall, int count, const float *a, int64_t a_step, const float *b, int64_t b_step,
     float *c, int64_t c_step, Soon *soon) {
-    vec sum[TALL][2] = {{{0}}};
+    vec sum[ROWS][2] = {{{0}}};
     for (int i = 0; then == ADD && i < tall; i++) {
         sum[i][0] = load(c + i * c_step);
         sum[i][1] = load(c + i * c_step + LANES);
@@ -163,12 +163,12 @@ static inline __attribute__((always_inline)) void sum_tile(
 static inline __attribute__((always_inline)) void sum_product(
     Then then, int count, int rows, int columns, const float *a, const float *b, float *c,
     int64_t c_step, Soon *soon) {
-    for (int r = 0; r < rows; r += TALL)
+    for (int r = 0; r < rows; r += ROWS)
         for (int n = 0; n < columns; n += COLUMNS) {
             float *to = c + r * c_step + n;
-            if (r + TALL <= rows)
-                sum_tile(then, TALL, count, a + r, rows, b + n, columns, to, c_step, soon);
-            else if (r + 4 == rows) /* what is left of 8 k rows, where TALL is 6 */
+            if (r + ROWS <= rows)
+                sum_tile(then, ROWS, count, a + r, rows, b + n, columns, to, c_step, soon);
+            else if (r + 4 == rows) /* what is left of 8 k rows, where ROWS is 6 */
                 sum_tile(then, 4, count, a + r, rows, b + n, columns, to, c_step, soon);
             else
                 sum_tile(then, 2, count, a + r, rows, b + n, columns, to, c_step, soon);
