@@ -34,9 +34,9 @@ def main() -> None:
 
 def omniglot(repeats: int) -> None:
     import psco
-    from psco.build import build_views
-    from psco.feed import Feed
-    from psco.runtime import keep_freed_memory
+    from psco.recipes.build import build_views
+    from psco.training.environment import keep_freed_memory
+    from psco.training.feed import Feed
     from psco.views import step_generator
 
     recipe = psco.load_recipe("omniglot")

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from psco.bench.inputs import Case
-from psco.bench.stats import Figure, typical
-from psco.bench.turns import Side, take_turns
-from psco.build import build_method
+from benchmarks.speed.inputs import Case
+from benchmarks.speed.stats import Figure, typical
+from benchmarks.speed.turns import Side, take_turns
 from psco.methods import METHODS
 from psco.progress import Bar
-from psco.runtime import environment
+from psco.recipes.build import build_method
+from psco.training.environment import environment
 
 LEARNERS = [name for name in METHODS if getattr(METHODS[name], "kind", "") != "floor"]
 

@@ -1,6 +1,6 @@
 """The training step as one would write it first, alone: python benchmarks/naive.py [--steps 10].
 
-The code is in psco/bench/naive.py, inside the package, so that `psco bench` can divide by it
+The code is in benchmarks/speed/naive.py, inside the package, so that `psco bench` can divide by it
 wherever psco is installed. This script runs it at the Omniglot recipe with the allocator as it is,
 prints images a second, and, with --profile, where the time of the training process goes.
 """
@@ -12,9 +12,9 @@ from contextlib import nullcontext
 
 import torch
 
-from psco.bench.inputs import Case
-from psco.bench.naive import NaiveTrainer
-from psco.bench.trainer import WARM_UP
+from benchmarks.speed.inputs import Case
+from benchmarks.speed.naive import NaiveTrainer
+from benchmarks.speed.trainer import WARM_UP
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 import psco
-from psco.calibration import CALIBRATION, calibrate_run
-from psco.checkpoint import METRICS
-from psco.data.cache import atomic_path
-from psco.metrics import read_metrics
-from psco.runtime import environment
+from psco.classifier.calibration import CALIBRATION, calibrate_run
+from psco.files.atomic import atomic_path
+from psco.training.checkpoint import METRICS
+from psco.training.environment import environment
+from psco.training.logging import read_metrics
 
 SETTINGS = [(5, 1), (20, 1), (5, 5), (20, 5)]
 

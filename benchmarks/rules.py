@@ -27,12 +27,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from psco.bench.rules import adapt_loop, make_heads, make_tasks
-from psco.bench.stats import ratio
+from benchmarks.speed.rules import adapt_loop, make_heads, make_tasks
+from benchmarks.speed.stats import ratio
 from psco.data.tasks import sample_tasks
-from psco.evaluation import classify_tasks
-from psco.rules import RULES, Points
-from psco.rules.prototype import Prototype
+from psco.evaluation.evaluate import classify_tasks
+from psco.evaluation.rules import RULES, Points
+from psco.evaluation.rules.prototype import Prototype
 
 T = TypeVar("T")
 PARTS = ("prototype", "adapt", "all")

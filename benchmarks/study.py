@@ -24,15 +24,16 @@ import numpy as np
 import torch
 from study_variants import BASE, HEADS, HEADS_FROM, STUDIES, Study
 
+from psco.classifier.pretraining import pretrain
 from psco.data import ImageSet, load_dataset
-from psco.data.cache import atomic_path
 from psco.data.tasks import Tasks
-from psco.encoder import load
-from psco.evaluation import draw_tasks, evaluate_tasks
-from psco.recipe import Recipe, check_recipe, load_recipe
-from psco.result import interval
-from psco.runtime import environment
-from psco.training import Run, pretrain
+from psco.evaluation.embed import load
+from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
+from psco.evaluation.result import interval
+from psco.files.atomic import atomic_path
+from psco.recipes.recipe import Recipe, check_recipe, load_recipe
+from psco.training.environment import environment
+from psco.training.run import Run
 
 TRAIN, VALIDATION = "train", "val"
 QUERIES = 15

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from psco.build import build_views
-from psco.recipe import load_recipe
-from psco.runtime import keep_freed_memory
+from psco.recipes.build import build_views
+from psco.recipes.recipe import load_recipe
+from psco.training.environment import keep_freed_memory
 from psco.views import VIEW_PARTS, Affine, Crop, Elastic, Flip, Part, Stroke, TwoViews, View
 from psco.views import step_generator as generator_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from psco.data.glyphs import draw_glyphs
+from psco.data.sets.glyphs import draw_glyphs
 from psco.report.viewsheet import contact_sheet, to_pixels
 from psco.views import VIEW_PARTS, View, resize, step_generator, to_batch
 

@@ -12,13 +12,17 @@ from psco.version import __version__
 
 if TYPE_CHECKING:
     from psco.classifier import FewShotClassifier, open_set_quality
-    from psco.comparison import Comparison, compare
-    from psco.confidence import expected_calibration_error
+    from psco.classifier.confidence import expected_calibration_error
+    from psco.classifier.pretraining import pretrain
     from psco.data import ImageSet, load_dataset
-    from psco.encoder import Encoder, load
     from psco.errors import InputError, PscoError
-    from psco.evaluation import evaluate
+    from psco.evaluation.compare import Comparison, compare
+    from psco.evaluation.embed import Encoder, load
+    from psco.evaluation.evaluate import evaluate
+    from psco.evaluation.result import Report
+    from psco.evaluation.rules import RULES
     from psco.methods import METHODS, Episode, Method
+    from psco.methods.momentum import MomentumQueue, MomentumTwin
     from psco.methods.psco import (
         PsCo,
         byol_loss,
@@ -29,23 +33,20 @@ if TYPE_CHECKING:
         shot_overlap,
         sinkhorn,
     )
-    from psco.momentum import MomentumQueue, MomentumTwin
     from psco.networks import BACKBONES, conv4, conv5, predictor, projector
-    from psco.recipe import Recipe, load_recipe
+    from psco.recipes.recipe import Recipe, load_recipe
     from psco.report.viewsheet import ViewSheet, view_sheet
-    from psco.result import Report
-    from psco.rules import RULES
-    from psco.training import Run, pretrain
+    from psco.training.run import Run
     from psco.views import TwoViews, View
 
 _HOMES = {
     "psco.classifier": ("FewShotClassifier", "open_set_quality"),
-    "psco.comparison": ("Comparison", "compare"),
-    "psco.confidence": ("expected_calibration_error",),
+    "psco.evaluation.compare": ("Comparison", "compare"),
+    "psco.classifier.confidence": ("expected_calibration_error",),
     "psco.data": ("ImageSet", "load_dataset"),
-    "psco.encoder": ("Encoder", "load"),
+    "psco.evaluation.embed": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
-    "psco.evaluation": ("evaluate",),
+    "psco.evaluation.evaluate": ("evaluate",),
     "psco.methods": ("METHODS", "Episode", "Method"),
     "psco.methods.psco": (
         "PsCo",
@@ -57,13 +58,14 @@ _HOMES = {
         "shot_overlap",
         "sinkhorn",
     ),
-    "psco.momentum": ("MomentumQueue", "MomentumTwin"),
+    "psco.methods.momentum": ("MomentumQueue", "MomentumTwin"),
     "psco.networks": ("BACKBONES", "conv4", "conv5", "predictor", "projector"),
-    "psco.recipe": ("Recipe", "load_recipe"),
+    "psco.recipes.recipe": ("Recipe", "load_recipe"),
     "psco.report.viewsheet": ("ViewSheet", "view_sheet"),
-    "psco.result": ("Report",),
-    "psco.rules": ("RULES",),
-    "psco.training": ("Run", "pretrain"),
+    "psco.evaluation.result": ("Report",),
+    "psco.evaluation.rules": ("RULES",),
+    "psco.classifier.pretraining": ("pretrain",),
+    "psco.training.run": ("Run",),
     "psco.views": ("TwoViews", "View"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

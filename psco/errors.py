@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from types import ModuleType
+
+# A CPU build of torch beside a CUDA build of torchvision makes `import torchvision` raise
+# RuntimeError, and a missing shared library raises OSError: ImportError alone is not enough.
+BROKEN_IMPORT = (ImportError, RuntimeError, OSError)
 
 
 class PscoError(Exception):
@@ -54,3 +60,25 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+
+
+def import_optional(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    Raises
+    ------
+    InputError
+        If the module is missing or broken; the message names the extra that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except BROKEN_IMPORT as error:
+        raise InputError(
+            f"{module} cannot be used ({first_line(error)}); install it with "
+            f"pip install 'psco[{extra}]'"
+        ) from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type if it has none."""
+    return str(error).strip().split("\n")[0] or type(error).__name__

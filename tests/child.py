@@ -23,13 +23,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from psco.classifier.pretraining import pretrain
 from psco.cli import main
 from psco.errors import PscoError
-from psco.training import Run, pretrain
+from psco.training.run import Run
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # The first step of an optimiser imports torch._dynamo, which takes longer than all the rest.
-_CONTEXT.set_forkserver_preload(["psco.training", "psco.rivals", "psco.cli", "torch._dynamo"])
+_CONTEXT.set_forkserver_preload(
+    ["psco.training.run", "psco.experiments.suite", "psco.cli", "torch._dynamo"]
+)
 PICTURES = np.random.default_rng(0).integers(0, 256, (60, 20, 20, 1), dtype=np.uint8)
 
 At = Mapping[int, Callable[[], None]]

@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def without_kernels(monkeypatch):
     """Do as if there were no compiler."""
-    from psco.kernels import build
+    from psco.ops.native import build
 
     def look_again() -> None:
         for remembered in (build.library, build.absence, build.size_of, build._build):
@@ -82,7 +82,7 @@ def pictures() -> np.ndarray:
 def few_glyphs():
     """Give 30 labelled classes of 20 glyphs each, (600, 28, 28, 1)."""
     from psco.data import ImageSet
-    from psco.data.glyphs import draw_glyphs
+    from psco.data.sets.glyphs import draw_glyphs
 
     images = draw_glyphs(range(3), seed=5, characters=10).reshape(-1, 28, 28, 1)
     classes = tuple(f"character{number:02d}" for number in range(30))
@@ -92,8 +92,8 @@ def few_glyphs():
 @pytest.fixture
 def quick_calibration(monkeypatch):
     """Let the end of a run take no longer than its few steps."""
-    monkeypatch.setattr("psco.calibration._SUPPORTS", 60)
-    monkeypatch.setattr("psco.calibration._IMAGES", 100)
+    monkeypatch.setattr("psco.classifier.calibration._SUPPORTS", 60)
+    monkeypatch.setattr("psco.classifier.calibration._IMAGES", 100)
 
 
 @pytest.fixture(scope="session")

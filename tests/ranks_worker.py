@@ -1,8 +1,8 @@
 """What every rank of tests/test_distributed.py runs, started with the variables of torchrun.
 
 ``python ranks_worker.py FOLDER NAME ...`` trains those of `RUNS`, each in its folder, where every
-rank leaves its state, and checks the helpers of ``psco.ranks`` against what one process computes
-for the whole batch.
+rank leaves its state, and checks ``psco.ops.ranks`` against what one process computes for the whole
+batch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 import psco
-import psco.training
-from psco.loop import Loop
-from psco.methods.assignment import rank_by_plan_
+import psco.training.run
 from psco.methods.psco import sinkhorn
-from psco.ranks import SyncBatchNorm, all_sum, gather, own_rows, rank, synchronise, world_size
+from psco.ops.ranks import SyncBatchNorm, all_sum, gather, own_rows, rank, synchronise, world_size
+from psco.ops.sinkhorn import rank_by_plan_
+from psco.training.loop import Loop
 
 SMALL = [
     "image={size: 16, source_size: 16, channels: 1, mean: [0.5], std: [0.25]}",
@@ -81,8 +81,8 @@ def train_all(folder: Path, names: Iterable[str]) -> dict[str, psco.Run]:
 
     # Calibration would take longer than all of these runs.
     with (
-        mock.patch("psco.training.Loop", Kept),
-        mock.patch("psco.training.calibrate_finished"),
+        mock.patch("psco.training.run.Loop", Kept),
+        mock.patch("psco.training.run.calibrate_finished"),
     ):
         runs = {}
         for name in names:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from child import begin, kill, said
 
-from psco.checkpoint import load_resume
+from psco.training.checkpoint import load_resume
 
 RECIPE = [
     "image={size: 16, source_size: 16, channels: 1, mean: [0.5], std: [0.25]}",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import psco as package
-from psco.metrics import read_metrics
+from psco.training.logging import read_metrics
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "add-a-method.md").read_text()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from psco.classifier.estimator import FewShotClassifier
-from psco.classifier.quality import OpenSetQuality, open_set_quality
+from psco.classifier.metrics import OpenSetQuality, open_set_quality
 
 __all__ = ["FewShotClassifier", "OpenSetQuality", "open_set_quality"]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.rules import Heads, Points
+from psco.evaluation.rules import Heads, Points
 
 
 def bare_points(features: np.ndarray) -> Points:

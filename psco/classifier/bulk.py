@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from psco.checkpoint import read_recipe
 from psco.classifier import FewShotClassifier
 from psco.classifier.embedding import choose_device, embedding
 from psco.classifier.inputs import check_classes
 from psco.classifier.pictures import BATCH, decoded, path_in
-from psco.data.bad import reason
-from psco.data.cache import atomic_path
-from psco.data.listing import Listing
-from psco.data.own import list_images
-from psco.encoder import Encoder
+from psco.data.reading.bad import reason
+from psco.data.reading.listing import Listing
+from psco.data.reading.own import list_images
 from psco.errors import InputError
-from psco.rules import Points, join_points
+from psco.evaluation.embed import Encoder
+from psco.evaluation.rules import Points, join_points
+from psco.files.atomic import atomic_path
+from psco.training.checkpoint import read_recipe
 
 
 class Row(NamedTuple):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from psco.encoder import Encoder
 from psco.errors import InputError
-from psco.rules import Points
+from psco.evaluation.embed import Encoder
+from psco.evaluation.rules import Points
 from psco.views import resize, to_batch
 
 _THUMBNAIL = 32  # pixels

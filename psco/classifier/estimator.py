@@ -12,9 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from psco.calibration import Calibration
 from psco.classifier.bare import bare_points
-from psco.classifier.file import Stored, read_classifier, write_classifier
+from psco.classifier.calibration import Calibration
 from psco.classifier.inputs import (
     check_classes,
     embed_pictures,
@@ -22,12 +21,13 @@ from psco.classifier.inputs import (
     take_features,
     take_labels,
 )
-from psco.classifier.learning import AUTO, Choices, Model, assemble, learn
+from psco.classifier.model import AUTO, Choices, Model, assemble, learn
 from psco.classifier.pictures import count_pictures, names_of
+from psco.classifier.storage import Stored, read_classifier, write_classifier
 from psco.classifier.supports import Shots
-from psco.encoder import Encoder
 from psco.errors import InputError
-from psco.rules import Points
+from psco.evaluation.embed import Encoder
+from psco.evaluation.rules import Points
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -45,8 +45,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Euclidean distances to the means of the classes, since nobody has trained such features for
         cosines.
     rule
-        How queries are classified: a name in ``psco.rules.RULES``. A transductive rule takes all
-        pictures of one call into account together.
+        How queries are classified: a name in ``psco.RULES``. A transductive rule uses all pictures
+        of one call together.
     adapt_steps
         Steps of training the heads on the supports, once, in `fit`; goes with ``prototype``. See
         the rule ``adapt``.
@@ -195,7 +195,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that predicting and adding shots need into one file.
 
-        See ``psco.classifier.file``. ``device`` is not kept, and ``random_state`` only as a number.
+        See ``psco.classifier.storage``. ``device`` is not kept; ``random_state`` only as a number.
 
         Raises
         ------

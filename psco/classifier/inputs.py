@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
 
-from psco.calibration import Calibration, read_calibration
+from psco.classifier.calibration import Calibration, read_calibration
 from psco.classifier.embedding import choose_device, embedding, thumbnails
 from psco.classifier.pictures import image_batches
-from psco.encoder import Encoder, load
 from psco.errors import InputError
-from psco.rules import Points, join_points
+from psco.evaluation.embed import Encoder, load
+from psco.evaluation.rules import Points, join_points
 
 
 def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:

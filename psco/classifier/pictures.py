@@ -13,14 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from psco.data import with_channels
-from psco.data.decode import decode_image, probe_image
-from psco.data.listing import Listing, image_files
-from psco.data.objects import from_array, from_torch_dataset
-from psco.data.own import ChosenFiles, list_images, list_paths
-from psco.data.pool import each_file
-from psco.data.source import FolderSource
+from psco.data.reading.decode import decode_image, probe_image
+from psco.data.reading.listing import Listing, image_files
+from psco.data.reading.objects import from_array, from_torch_dataset
+from psco.data.reading.own import ChosenFiles, list_images, list_paths
+from psco.data.reading.pool import each_file
+from psco.data.reading.source import FolderSource
 from psco.errors import InputError
-from psco.recipe import ImageSettings
+from psco.recipes.recipe import ImageSettings
 
 BATCH = 256  # pictures in memory at a time
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psco.rules import Heads, Points, Rule, join_points
+from psco.evaluation.rules import Heads, Points, Rule, join_points
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of several tasks: 64 to 128 MiB
 

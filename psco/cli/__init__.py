@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.bench import bench
 from psco.cli.common import spread_lists
 from psco.cli.comparing import compare, methods
 from psco.cli.data import app as data
@@ -41,7 +40,6 @@ for command in (
     fit,
     classify,
     embed,
-    bench,
     doctor,
 ):
     app.command()(command)

@@ -13,7 +13,7 @@ from psco.cli.common import Debug, Json, Root, for_people
 from psco.errors import InputError
 
 if TYPE_CHECKING:
-    from psco.comparison import Comparison
+    from psco.evaluation.compare import Comparison
 
 _UNITS = {"s": 1 / 60, "m": 1.0, "h": 60.0}
 
@@ -95,8 +95,8 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """Compare runs on the same tasks, or train methods on the same budget and compare them."""
-    from psco.comparison import compare as compare_runs
     from psco.data import has_splits
+    from psco.evaluation.compare import compare as compare_runs
 
     if data is None:
         raise InputError("--data is missing: what to test on, such as --data glyphs")
@@ -106,7 +106,7 @@ def compare(
             raise InputError(f"--train trains its own runs; leave out {str(folders[0])!r}")
         if out is None:
             raise InputError("--out is missing: the folder of the runs, such as --out runs/rivals")
-        from psco.rivals import train_methods
+        from psco.experiments.suite import train_methods
 
         minutes = None if budget is None else _minutes(budget)
         names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -149,7 +149,7 @@ def _minutes(text: str) -> float:
 
 
 def _write(comparison: Comparison, markdown: Path | None, html: Path | None) -> None:
-    from psco.data.cache import atomic_path
+    from psco.files.atomic import atomic_path
     from psco.report.compared import comparison_page, to_markdown
 
     for path, write in ((markdown, to_markdown), (html, comparison_page)):

@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(help="Name of a data set, see `psco data li
 @for_people
 def list_(root: Root = None, as_json: Json = False, debug: Debug = False) -> None:
     """List the data sets of the paper, and whether they are here."""
-    from psco.data.benchmarks import BENCHMARKS, data_folder
+    from psco.data.sets.catalogue import BENCHMARKS, data_folder
     from psco.errors import InputError
 
     def is_here(name: str) -> bool:
@@ -46,8 +46,8 @@ def info(name: Name, as_json: Json = False, debug: Debug = False) -> None:
     """Tell what a data set is, where to get it and which files are expected."""
     from dataclasses import asdict
 
-    from psco.data.benchmarks import describe
-    from psco.data.fetch import REMOTES
+    from psco.data.sets.catalogue import describe
+    from psco.data.sets.fetch import REMOTES
 
     about = describe(name)
     facts: dict[str, Any] = {
@@ -77,7 +77,8 @@ def prepare(
     debug: Debug = False,
 ) -> None:
     """Decode a data set once into the cache, so that it opens at once from then on."""
-    from psco.data.benchmarks import describe, load_benchmark
+    from psco.data.sets.benchmarks import load_benchmark
+    from psco.data.sets.catalogue import describe
 
     rows = []
     for split in describe(name).splits:
@@ -94,7 +95,7 @@ def prepare(
 @for_people
 def verify(name: Name, root: Root = None, as_json: Json = False, debug: Debug = False) -> None:
     """Check that a data set is complete and can be decoded."""
-    from psco.data.benchmarks import verify as look
+    from psco.data.sets.benchmarks import verify as look
 
     findings = look(name, root)
     if as_json:
@@ -115,7 +116,7 @@ def download(
     debug: Debug = False,
 ) -> None:
     """Download a data set whose licence allows it."""
-    from psco.data.fetch import download_benchmark
+    from psco.data.sets.fetch import download_benchmark
 
     for path in download_benchmark(name, root, unpack=unpack):
         typer.echo(str(path))
@@ -134,7 +135,7 @@ def check(
 
     Exits with 1 if files cannot be decoded; they are listed in bad_files.txt.
     """
-    from psco.check import check_images
+    from psco.recipes.advice import check_images
 
     found = check_images(path, recipe=recipe)
     typer.echo(json.dumps(found.as_dict()) if as_json else "\n".join(found.lines()))

@@ -12,7 +12,7 @@ from psco.cli.common import Debug, Json, for_people
 @for_people
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
     """Check this installation: versions, threads, allocator, optional packages, cache."""
-    from psco.doctor import examine
+    from psco.cli.diagnosis import examine
 
     findings = examine()
     if as_json:

@@ -40,12 +40,12 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Measure few-shot accuracy on classes that training has not seen."""
-    from psco.collapse import run_warning
     from psco.data import load_dataset
     from psco.data.tasks import load_tasks
-    from psco.encoder import load
-    from psco.evaluation import draw_tasks, evaluate_tasks
-    from psco.rules.adapt import with_adaptation
+    from psco.evaluation.embed import load
+    from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
+    from psco.evaluation.rules.adapt import with_adaptation
+    from psco.training.collapse import run_warning
 
     choices = read_options(options or [])
     encoder = load(run, views_at_test)
@@ -68,7 +68,7 @@ def evaluate(
         for sample in drawn:
             sample.save(save_tasks / _file_of(sample.setting))
     if html is not None:
-        from psco.data.cache import atomic_path
+        from psco.files.atomic import atomic_path
         from psco.report.evaluated import evaluation_page
 
         with atomic_path(html) as aside:

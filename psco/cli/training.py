@@ -80,7 +80,7 @@ def pretrain(
     flags = {"train.precision": precision, "method.auxiliary": aux}
     changes = [*(settings or []), *(f"{n}={v}" for n, v in flags.items() if v is not None)]
     if print_config:
-        from psco.recipe import default_recipe, load_recipe, with_flags
+        from psco.recipes.recipe import default_recipe, load_recipe, with_flags
 
         changes = with_flags(changes, method, epochs, steps, minutes, seed, init)
         text = load_recipe(recipe or default_recipe(data), changes).to_yaml()
@@ -89,8 +89,8 @@ def pretrain(
     if out is None:
         raise InputError("--out is missing: the run folder to write, such as --out runs/first")
 
-    from psco.ranks import rank
-    from psco.training import pretrain as train
+    from psco.ops.ranks import rank
+    from psco.training.run import pretrain as train
 
     run = train(
         data,
@@ -154,7 +154,7 @@ def report(
 
     An interrupted report continues where it was; a finished one only tests again.
     """
-    from psco.recipe_report import REPORT, report_recipe
+    from psco.experiments.recipe_report import REPORT, report_recipe
 
     names = [name.strip() for name in (rules or "").split(",") if name.strip()]
     found = report_recipe(
@@ -199,7 +199,7 @@ def demo(
 
     An interrupted demo continues where it was; a finished one only writes its report again.
     """
-    from psco.demo import run_demo
+    from psco.experiments.demo import run_demo
 
     report = run_demo(out, steps=steps, tasks=tasks, seed=seed)
     if as_json:

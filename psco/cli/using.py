@@ -110,7 +110,7 @@ def classify(
         failed += bool(row.error)
         counts.update([] if row.error else [str(row.label)])
     if html is not None and sheet is not None:
-        from psco.data.cache import atomic_path
+        from psco.files.atomic import atomic_path
 
         with atomic_path(html) as aside:  # names of files need not be Unicode
             aside.write_text(sheet.page(str(classifier)), encoding="utf-8", errors="replace")
@@ -141,7 +141,7 @@ def embed(
         raise InputError(f"--out takes a file that ends in .npz, not {str(out)!r}")
     from psco.classifier.bulk import embed_files, write_features
     from psco.classifier.pictures import list_pictures
-    from psco.encoder import load
+    from psco.evaluation.embed import load
 
     listing = list_pictures(images)
     embedded = embed_files(load(run), listing, device=device, progress=True)

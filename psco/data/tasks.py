@@ -9,8 +9,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from psco.data.cache import atomic_path
 from psco.errors import InputError
+from psco.files.atomic import atomic_path
 
 FORMAT = 1
 _CHUNK = 1 << 22  # random numbers drawn at a time: 32 MiB

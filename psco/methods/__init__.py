@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from psco.methods.base import Episode, Method
+from psco.methods.baselines import Pixels, RandomNetwork, Scratch
 from psco.methods.byol import BYOL
-from psco.methods.floors import Pixels, RandomNetwork, Scratch
 from psco.methods.maml import MAML
-from psco.methods.method import Episode, Method
 from psco.methods.moco import MoCo
 from psco.methods.protonets import ProtoNets
 from psco.methods.psco import PsCo

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, require, require_momentum, spread
+from psco.methods.base import Method, require, require_momentum, spread
+from psco.methods.momentum import MomentumTwin, momentum_at
 from psco.methods.psco import byol_loss
-from psco.momentum import MomentumTwin, momentum_at
 
 
 class BYOL(Method):

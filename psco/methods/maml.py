@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from psco.errors import DivergedError
-from psco.inner_loop import (
+from psco.methods.base import Episode, Method, input_dim, require
+from psco.ops.inner_loop import (
     Parameters,
     Statistics,
     TaskNorm,
@@ -18,7 +19,6 @@ from psco.inner_loop import (
     query_logits,
     with_task_norm,
 )
-from psco.methods.method import Episode, Method, input_dim, require
 
 
 class MAML(Method):

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, output_dim, require, require_momentum, spread
+from psco.methods.base import Method, output_dim, require, require_momentum, spread
+from psco.methods.momentum import FillingQueue, MomentumQueue, MomentumTwin, momentum_at
 from psco.methods.psco import moco_loss
-from psco.momentum import FillingQueue, MomentumQueue, MomentumTwin, momentum_at
-from psco.ranks import gather
+from psco.ops.ranks import gather
 
 
 class MoCo(Method):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Episode, Method, spread
-from psco.ranks import gather
+from psco.methods.base import Episode, Method, spread
+from psco.ops.ranks import gather
 
 
 def protonet_loss(support: Tensor, query: Tensor) -> Tensor:

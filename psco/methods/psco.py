@@ -23,8 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
-from psco.kernels import Plan
-from psco.methods.assignment import (
+from psco.methods.base import Method, output_dim, require, require_momentum, spread
+from psco.methods.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
+from psco.ops.contrast import contrast_with_queue, contrast_with_target
+from psco.ops.native import Plan
+from psco.ops.ranks import gather, own_rows
+from psco.ops.sinkhorn import (
     column_factors,
     fits,
     largest_columns,
@@ -34,10 +38,6 @@ from psco.methods.assignment import (
     scaled_similarity,
     written,
 )
-from psco.methods.contrast import contrast_with_queue, contrast_with_target
-from psco.methods.method import Method, output_dim, require, require_momentum, spread
-from psco.momentum import Buffers, FillingQueue, MomentumQueue, MomentumTwin, momentum_at
-from psco.ranks import gather, own_rows
 
 # ---------------------------------------------------------------- Section 2.2: contrastive learning
 

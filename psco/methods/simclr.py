@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, require, spread
-from psco.ranks import gather
+from psco.methods.base import Method, require, spread
+from psco.ops.ranks import gather
 
 
 def nt_xent(z_a: Tensor, z_b: Tensor, temperature: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.method import Method, input_dim, spread
+from psco.methods.base import Method, input_dim, spread
 
 
 class Supervised(Method):

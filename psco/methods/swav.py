@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.assignment import rank_by_plan_
-from psco.methods.method import Method, output_dim, require, spread
-from psco.momentum import MomentumQueue
-from psco.ranks import gather, own_rows
+from psco.methods.base import Method, output_dim, require, spread
+from psco.methods.momentum import MomentumQueue
+from psco.ops.ranks import gather, own_rows
+from psco.ops.sinkhorn import rank_by_plan_
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ from torch import nn
 from psco.networks.convnet import ConvNet, conv4, conv5
 from psco.networks.external import PREFIX, timm_backbone
 from psco.networks.heads import output_width, predictor, projector
-from psco.networks.pretrained import load_backbone
 from psco.networks.resnet import ResNet, resnet18, resnet50
+from psco.networks.weights import load_backbone
 from psco.registry import Registry
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from psco.errors import InputError
-from psco.networks.block import can_fuse, conv_block
+from psco.ops.conv_block import can_fuse, conv_block
 
 
 class ConvNet(nn.Sequential):

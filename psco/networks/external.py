@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from psco.errors import InputError
-from psco.optional import require
+from psco.errors import InputError, import_optional
 
 PREFIX = "timm:"
 
@@ -26,7 +25,7 @@ def timm_backbone(name: str) -> Callable[..., nn.Module]:
         InputError
             If timm cannot be used, or has no such model or no weights for it.
         """
-        timm = require("timm", "vision")
+        timm = import_optional("timm", "vision")
         try:
             model: nn.Module = timm.create_model(
                 name, pretrained=pretrained, num_classes=0, in_chans=channels

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from psco.errors import InputError
-from psco.kernels import Hidden, mlp, mlp_back, suits_mlp
-from psco.networks.block import remember, trains_plainly
+from psco.ops.conv_block import remember, trains_plainly
+from psco.ops.native import Hidden, mlp, mlp_back, suits_mlp
 
 
 class Head(nn.Sequential):

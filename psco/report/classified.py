@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from psco.classifier import FewShotClassifier
 from psco.classifier.bulk import Row, encoder_of
-from psco.classifier.learning import UNKNOWN
-from psco.data.decode import decode_image
-from psco.data.listing import Listing
-from psco.data.pool import each_file
+from psco.classifier.model import UNKNOWN
+from psco.data.reading.decode import decode_image
+from psco.data.reading.listing import Listing
+from psco.data.reading.pool import each_file
 from psco.errors import InputError
 from psco.report.gallery import picture
 from psco.report.page import Part, number_table, page

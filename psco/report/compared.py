@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from psco.comparison import Comparison, Row
-from psco.published import TRANSDUCTIVE, Setting
+from psco.evaluation.compare import Comparison, Row
+from psco.evaluation.published import TRANSDUCTIVE, Setting
 from psco.report.page import Part, number_table, page
 from psco.report.plots import comparison_plot
 

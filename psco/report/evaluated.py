@@ -10,23 +10,23 @@ import torch
 from numpy.random import RandomState
 
 from psco.classifier import open_set_quality
+from psco.classifier.confidence import default_temperature, probabilities
 from psco.classifier.inputs import open_encoder
-from psco.classifier.learning import AUTO, Choices, Model, learn
+from psco.classifier.model import AUTO, Choices, Model, learn
 from psco.classifier.supports import Shots
-from psco.collapse import run_warning
-from psco.confidence import default_temperature, probabilities
 from psco.data import ImageSet
 from psco.data.tasks import Tasks
-from psco.encoder import Embedder, Encoder
 from psco.errors import InputError
-from psco.evaluation import points_for
+from psco.evaluation.embed import Embedder, Encoder
+from psco.evaluation.evaluate import points_for
+from psco.evaluation.result import Report
+from psco.evaluation.rules import RULES, Points
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map
 from psco.report.page import Part, number_table, page
 from psco.report.plots import shots_plot
 from psco.report.trust import trust_part
-from psco.result import Report
-from psco.rules import RULES, Points
+from psco.training.collapse import run_warning
 
 _QUERIES_SHOWN = 12
 _TASKS_FOR_TRUST = 100

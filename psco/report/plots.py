@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from psco.result import Report
+from psco.evaluation.result import Report
 
 COLOURS = ("#2563a8", "#e08a1e", "#8a8a8a", "#3a9d6e", "#b0413e", "#7a5aa6")
 _PREDICTIONS = 30  # that a dot of a reliability diagram stands for at least

@@ -11,11 +11,11 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from psco.build import build_views
 from psco.data import load_dataset
-from psco.data.cache import atomic_path
 from psco.errors import InputError
-from psco.recipe import Recipe, default_recipe, load_recipe
+from psco.files.atomic import atomic_path
+from psco.recipes.build import build_views
+from psco.recipes.recipe import Recipe, default_recipe, load_recipe
 from psco.views import blank_share, check_views, resize, step_generator, to_batch
 
 CELL = 84  # least side of a picture on the sheet, in pixels

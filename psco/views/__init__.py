@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from psco.ops.resample import Filter, resize, resize_weights, separable
 from psco.registry import Registry
 from psco.views.affine import Affine, Elastic
 from psco.views.blur import Blur
@@ -12,7 +13,6 @@ from psco.views.erase import Erase
 from psco.views.orientation import Flip, Turn
 from psco.views.pair import CallableView, TwoViews, step_generator
 from psco.views.part import AlikeGenerator, Part
-from psco.views.resample import Filter, resize, resize_weights, separable
 from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
 from psco.views.warp import Warp

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from psco.ops.resample import separable
 from psco.views.part import check_probability, check_span, toss, uniform
-from psco.views.resample import separable
 
 REACH = 3  # standard deviations of the widest Gaussian after which it is cut off
 

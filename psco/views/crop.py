@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.kernels import crops, suits_crops
-from psco.views.motion import LinearMotion, Motion, Mover
-from psco.views.part import check_span, uniform
-from psco.views.resample import (
+from psco.ops.native import crops, suits_crops
+from psco.ops.resample import (
     RADIUS,
     TABLED,
     Filter,
@@ -21,6 +19,8 @@ from psco.views.resample import (
     resize_weights,
     separable,
 )
+from psco.views.motion import LinearMotion, Motion, Mover
+from psco.views.part import check_span, uniform
 
 ATTEMPTS = 10
 LEAST_SIDE = 2  # pixels of a box; a single one has no content

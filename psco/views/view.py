@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
+from psco.ops.resample import resize, to_float
 from psco.views.part import Part
-from psco.views.resample import resize, to_float
 from psco.views.warp import Warp, fuse
 
 

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.errors import InputError
+from psco.ops.resample import to_float
 from psco.views.fill import Fill, fill_colour
 from psco.views.motion import Mover, view_points
 from psco.views.part import Part
-from psco.views.resample import to_float
 
 OVERSAMPLING = 2  # samples along the side of a pixel, and pixels of the source for one of the view
 NEAR = 1.5  # so many pixels of the source for one of the view are sampled well by a single sample

@@ -1,0 +1,1 @@
+"""Programs that measure psco; not part of the package."""

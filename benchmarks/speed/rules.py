@@ -1,0 +1,122 @@
+"""Few-shot tasks to time the rules with, and the rules' loops over single tasks."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules.adapt import project
+from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from psco.methods.psco import contrastive_loss, prototypes
+from psco.networks import predictor, projector
+
+Task = tuple[Points, Tensor, Points, int]  # supports, their labels, queries, ways
+
+
+def make_heads(width: int, hidden: int, out: int) -> Heads:
+    """Make fresh heads whose BatchNorm has seen features."""
+    torch.manual_seed(0)
+    g, h = projector(width, hidden, out), predictor(out, hidden)
+    with torch.no_grad():
+        for _ in range(30):
+            h(g(torch.randn(256, width).relu()))
+    return Heads(g.eval(), h.eval(), 1.0)
+
+
+def make_tasks(
+    heads: Heads, tasks: int, ways: int = 5, shots: int = 5, queries: int = 15, width: int = 256
+) -> tuple[Task, Tensor]:
+    """Draw tasks of Gaussian clusters, rectified, as a backbone's features are.
+
+    Parameters
+    ----------
+    heads
+        Make the representations of the features (width,).
+    tasks, ways, shots, queries
+        T, N, K, and Q of each class.
+    width
+        Number of features.
+
+    Returns
+    -------
+    tuple
+        The tasks, and the true classes (T, N Q) of their queries.
+    """
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.randn(tasks, ways, width, generator=generator)
+    labels = torch.arange(ways).repeat_interleave(shots).expand(tasks, -1)
+    truth = torch.arange(ways).repeat_interleave(queries).expand(tasks, -1)
+
+    def sample(y: Tensor) -> Points:
+        noise = torch.randn(*y.shape, width, generator=generator)
+        x = (0.3 * centres.gather(1, y[..., None].expand(-1, -1, width)) + noise).relu()
+        with torch.no_grad():
+            u = heads.projector(x.flatten(0, 1))
+            v = heads.predictor(u)
+        shape = (*y.shape, -1)
+        return Points(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
+
+    return (sample(labels), labels, sample(truth), ways), truth
+
+
+def first(task: Task, number: int) -> Task:
+    """Give the first tasks."""
+    support, labels, query, ways = task
+    some = torch.arange(min(number, len(labels)))
+    return support[some], labels[some], query[some], ways
+
+
+def prototype_loop(task: Task, heads: Heads) -> Tensor:
+    """Apply the rule `prototype` to one task after the other: scores (T, Q, N)."""
+    support, labels, query, ways = task
+    rule, scores = RULES["prototype"](), []
+    for number in range(len(labels)):
+        one = torch.tensor([number])
+        scores.append(rule(support[one], labels[one], query[one], ways, heads))
+    return torch.cat(scores)
+
+
+def adapt_loop(task: Task, heads: Heads, steps: int = 50) -> Tensor:
+    """Adapt a copy of the heads, with an optimiser of its own, to one task after the other.
+
+    Parameters
+    ----------
+    task
+        T tasks.
+    heads
+        Left as they are.
+    steps
+        Of SGD on all supports of a task.
+
+    Returns
+    -------
+    Tensor
+        Scores (T, Q, N), those of the rule `adapt` up to rounding.
+    """
+    support, labels, query, ways = task
+    scores = []
+    for x, y, xq in zip(support.features, labels, query.features, strict=True):
+        adapted = _adapt(x, y, heads, steps)
+        centres = prototypes(project(x, adapted).support, y, ways)  # (N, d)
+        scores.append(project(xq, adapted).query @ centres.T)
+    return torch.stack(scores)
+
+
+def _adapt(x: Tensor, labels: Tensor, heads: Heads, steps: int) -> Heads:
+    g, h = (copy.deepcopy(head).train() for head in (heads.projector, heads.predictor))
+    weights = [*g.parameters(), *h.parameters()]
+    optimiser = torch.optim.SGD(
+        weights, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+    )
+    same = labels[:, None] == labels  # (S, S)
+    for _ in range(steps):
+        z = g(x)
+        q, k = F.normalize(h(z), dim=1), F.normalize(z, dim=1)
+        optimiser.zero_grad()
+        contrastive_loss(q, k, same, heads.temperature).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return Heads(g.eval(), h.eval(), heads.temperature)

@@ -1,0 +1,1 @@
+"""Reading pictures: folders, archives, shards, arrays, and decoding."""

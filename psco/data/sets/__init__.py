@@ -1,0 +1,1 @@
+"""The named data sets: the embedded glyphs and those of the paper."""

@@ -1,0 +1,61 @@
+"""ImageNet: too large to prepare, so its images are decoded when they are looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from psco.data.imageset import ImageSet
+from psco.data.reading.lazy import LazyImages
+from psco.data.reading.listing import Listing, image_files, list_classes
+from psco.data.reading.source import FolderSource
+from psco.data.sets.catalogue import data_folder, missing_files
+from psco.data.sets.splits import enough_classes, settle_split
+from psco.errors import InputError
+
+
+def load_imagenet(
+    split: str = "train", root: str | Path | None = None, *, size: int = 224, channels: int = 3
+) -> ImageSet:
+    """Give ImageNet (ILSVRC 2012) as images that are decoded at each access.
+
+    Parameters
+    ----------
+    split
+        ``train``; ``val`` or ``test``, both the validation images.
+    root
+        The folder with ``train`` and ``val``, or the one above it; by default ``PSCO_DATA``.
+    size
+        Side in pixels. Training images are brought to this short side and their centre is cut out,
+        since views crop them further; the others to 256/224 of it first.
+    channels
+        1 for grey, 3 for RGB.
+
+    Raises
+    ------
+    InputError
+        If the files are not there, or there is no such split.
+    """
+    if size < 1:
+        raise InputError(f"size must be at least 1, not {size}")
+    listing = list_imagenet(split, root)
+    short = size if listing.split == "train" else round(size * 256 / 224)
+    images = LazyImages(listing, size, channels, short)
+    return ImageSet(images, listing.labels, listing.classes, listing.name, listing.split)
+
+
+def list_imagenet(split: str = "train", root: str | Path | None = None) -> Listing:
+    """List the images of a split; parameters and errors as of `load_imagenet`."""
+    settled = settle_split("imagenet", split, ["train", "val", "test"])
+    place = data_folder("imagenet", root)
+    folder = place / ("train" if settled == "train" else "val")
+    if not folder.is_dir():
+        raise missing_files("imagenet", place, f"{folder.name}/")
+    source = FolderSource(folder)
+    files = [file for file in image_files(source) if "/" in file]
+    if not files:
+        raise InputError(
+            f"the images in {str(folder)!r} are in no class folders; sort them into one for each "
+            "class, such as n01440764"
+        )
+    names = [file.split("/")[0] for file in files]
+    return enough_classes(list_classes(source, files, names, "imagenet", settled))

@@ -1,0 +1,1 @@
+"""Few-shot evaluation: embed, classify with a rule, report and compare."""

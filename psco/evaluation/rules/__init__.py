@@ -1,0 +1,28 @@
+"""Classification rules by name. A new one is a file here and a line below."""
+
+from __future__ import annotations
+
+from psco.evaluation.rules.adapt import Adapt
+from psco.evaluation.rules.finetune import FromScratch, MamlSteps
+from psco.evaluation.rules.linear import LinearProbe
+from psco.evaluation.rules.neighbours import Neighbours
+from psco.evaluation.rules.prototype import ClassMean, Euclidean, Prototype
+from psco.evaluation.rules.regression import Logistic, Ridge
+from psco.evaluation.rules.rule import Heads, Points, Rule, join_points
+from psco.evaluation.rules.transductive import SoftSinkhorn
+from psco.registry import Registry
+
+RULES: Registry[Rule] = Registry("rule")
+RULES.register("prototype", Prototype)
+RULES.register("class-mean", ClassMean)
+RULES.register("euclidean", Euclidean)
+RULES.register("knn", Neighbours)
+RULES.register("linear", LinearProbe)
+RULES.register("ridge", Ridge)
+RULES.register("logistic", Logistic)
+RULES.register("adapt", Adapt)
+RULES.register("transductive", SoftSinkhorn)
+RULES.register("maml", MamlSteps)
+RULES.register("scratch", FromScratch)
+
+__all__ = ["RULES", "Heads", "Points", "Rule", "join_points"]

@@ -1,0 +1,71 @@
+"""Nearest class centre: the paper's rule, and its plain form for any features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from psco.evaluation.rules.rule import Heads, Points
+from psco.methods.protonets import squared_distances
+from psco.methods.psco import prototypes
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """Section 3.3 of the paper: q·c_y with c_y the normalised sum of the supports of class y."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give cosines (T, Q, N)."""
+        c = prototypes(support.support, labels, ways)  # (T, N, d)
+        return query.query @ c.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class ClassMean:
+    """The same with the backbone's normalised features, for networks without such heads."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give cosines (T, Q, N)."""
+        c = prototypes(F.normalize(support.features, dim=-1), labels, ways)  # (T, N, width)
+        return F.normalize(query.features, dim=-1) @ c.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The rule of ProtoNets: the nearest mean of the backbone's features, as they are."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Points,
+        labels: Tensor,
+        query: Points,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Give squared distances (T, Q, N), negated."""
+        members = F.one_hot(labels, ways).to(support.features.dtype)  # (T, S, N)
+        means = members.mT @ support.features / members.sum(dim=1)[..., None]  # (T, N, width)
+        return -squared_distances(query.features, means)

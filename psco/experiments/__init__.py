@@ -1,0 +1,1 @@
+"""Whole experiments: train, evaluate and report in one call."""

@@ -1,0 +1,103 @@
+"""Several methods trained alike: the same data, recipe and budget, one run folder each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from psco.classifier.pretraining import pretrain
+from psco.data import ImageSet, load_dataset
+from psco.errors import InputError
+from psco.methods import METHODS
+from psco.recipes.build import build_method
+from psco.recipes.recipe import Recipe, default_recipe, with_flags
+from psco.training.feed import feed_for
+from psco.training.run import Run, labels_for
+from psco.training.settings import settle_recipe
+
+
+def train_methods(
+    data: object,
+    methods: Sequence[str],
+    out: str | Path,
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    root: str | Path | None = None,
+    progress: bool = True,
+) -> list[Run]:
+    """Train methods one after the other; those that are finished in ``out`` are left alone.
+
+    Parameters
+    ----------
+    data, recipe, overrides, root, seed
+        As of `pretrain`, the same for all.
+    methods
+        Names in `METHODS`.
+    out
+        Folder in which each method gets a run folder of its name.
+    minutes, steps
+        The budget of each, one of the two.
+    progress
+        Show progress on stderr.
+
+    Returns
+    -------
+    list
+        The runs in order; it ends with the first one that was interrupted.
+
+    Raises
+    ------
+    InputError
+        For an unknown method, no budget, or anything that one of the methods cannot be trained
+        with; then none has been trained.
+    """
+    if (minutes is None) == (steps is None):
+        raise InputError("the methods need one budget: --budget 10m or --steps 1500")
+    if not methods:
+        raise InputError("--methods names no method")
+    for name in methods:
+        METHODS[name]
+    recipe = recipe or default_recipe(data)
+    recipes = []
+    for name in methods:
+        changes = with_flags(overrides, name, steps=steps, minutes=minutes, seed=seed)
+        recipes.append(settle_recipe(Path(out) / name, data, recipe, changes, resume=True))
+    images = _load(data, recipes, root, progress)
+    runs: list[Run] = []
+    for name in methods:
+        run = pretrain(
+            images,
+            out=Path(out) / name,
+            recipe=recipe,
+            method=name,
+            steps=steps,
+            minutes=minutes,
+            seed=seed,
+            overrides=overrides,
+            resume=True,
+            title=f"{name}, {len(runs) + 1} of {len(methods)}",
+            progress=progress,
+        )
+        runs.append(run)
+        if not run.finished:
+            break
+    return runs
+
+
+def _load(
+    data: object, recipes: Sequence[Recipe], root: str | Path | None, progress: bool
+) -> ImageSet:
+    """Load the images that all train on, and see that each can: labels, classes, enough images."""
+    image = recipes[0].image
+    images = load_dataset(
+        data, "train", root, size=image.source_size, channels=image.channels, progress=progress
+    )
+    for recipe in recipes:
+        method = build_method(recipe)
+        seen = labels_for(method, images, recipe)
+        if method.kind != "floor":
+            feed_for(method, seen, recipe.train.batch_size, recipe.train.seed)
+    return images

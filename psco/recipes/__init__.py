@@ -1,0 +1,1 @@
+"""Recipes: all settings of a run, read from YAML and checked."""

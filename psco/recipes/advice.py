@@ -1,0 +1,235 @@
+"""What ``psco data check`` tells about a user's pictures before any training starts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from statistics import median_low
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from psco.data.reading.bad import MAX_BAD, check_share, is_too_much, reason, write_bad_files
+from psco.data.reading.decode import DecodeError, Header, decode_image, probe_image
+from psco.data.reading.listing import EXTENSIONS, Listing
+from psco.data.reading.own import list_images
+from psco.data.reading.pool import each_file
+from psco.errors import InputError
+from psco.recipes.recipe import Recipe, load_recipe
+
+_SHOWN = 5  # bad files, copies and classes that are listed on a terminal
+
+
+@dataclass(frozen=True)
+class Check:
+    """The findings about a folder, an archive or a CSV file.
+
+    Parameters
+    ----------
+    path
+        What was looked at.
+    images, size_bytes
+        Number of image files, bad ones included, and how large they are together.
+    widths, heights
+        Smallest, median and largest in pixels; None if no file can be decoded.
+    modes, formats
+        How many images are ``RGB``, ``L``, ... and ``PNG``, ``JPEG``, ...
+    duplicates
+        Groups of files with the same content.
+    bad
+        Files that cannot be decoded, and why.
+    classes
+        Images per class, bad ones included; empty without labels.
+    passed_over
+        Files that are no images by the ending of their names: how many have each ending.
+    plan
+        Sentences about what ``pretrain`` does with all this.
+    """
+
+    path: str
+    images: int
+    size_bytes: int
+    widths: tuple[int, int, int] | None
+    heights: tuple[int, int, int] | None
+    modes: dict[str, int]
+    formats: dict[str, int]
+    duplicates: tuple[tuple[str, ...], ...]
+    bad: dict[str, str]
+    classes: dict[str, int]
+    passed_over: dict[str, int]
+    plan: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the findings as plain values, for JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Give the findings as text for a terminal."""
+        lines = [f"{self.path}: {self.images} images, {self.size_bytes / 1e6:.1f} MB"]
+        for side, sizes in {"width": self.widths, "height": self.heights}.items():
+            if sizes is not None:
+                least, median, most = sizes
+                lines.append(f"{side}: {least} to {most} px, median {median}")
+        for title, counts in {
+            "modes": self.modes,
+            "formats": self.formats,
+            f"{len(self.classes)} classes": self.classes,
+            "passed over": self.passed_over,
+        }.items():
+            if counts:
+                lines.append(f"{title}: {_shortened([f'{k} ({v})' for k, v in counts.items()])}")
+        for group in self.duplicates[:_SHOWN]:
+            lines.append(f"same content: {_shortened(group)}")
+        if len(self.duplicates) > _SHOWN:
+            lines.append(f"same content: {len(self.duplicates) - _SHOWN} more groups")
+        for name, why in list(self.bad.items())[:_SHOWN]:
+            lines.append(f"cannot be decoded: {name}: {why}")
+        if len(self.bad) > _SHOWN:
+            lines.append(f"cannot be decoded: {len(self.bad) - _SHOWN} more")
+        return [*lines, *self.plan]
+
+    def write_bad_files(self, folder: Path) -> Path:
+        """Write ``bad_files.txt`` into a folder, a line with path, tab and reason for each file."""
+        return write_bad_files(self.bad, folder)
+
+
+class _Finding(NamedTuple):
+    """What one file has shown: ``problem`` is empty and ``header`` is there if it is all right."""
+
+    name: str
+    problem: str
+    size_bytes: int = 0
+    digest: bytes = b""
+    header: Header = Header(0, 0, "", "")
+
+
+def check_images(
+    path: str | Path,
+    *,
+    recipe: str | Path | Recipe = "own-images",
+    max_bad: float = MAX_BAD,
+    progress: bool = True,
+) -> Check:
+    """Decode every picture once and say what is there.
+
+    Parameters
+    ----------
+    path
+        A folder, a zip archive or a CSV file.
+    recipe
+        The one that ``pretrain`` is going to use: it decides the size of images and of a batch.
+    max_bad
+        Share of undecodable files, in [0, 1], that ``pretrain`` is going to put up with.
+    progress
+        Show a progress bar on stderr.
+
+    Raises
+    ------
+    InputError
+        If there is no such place, or no image in it.
+    """
+    check_share(max_bad)
+    settings = load_recipe(recipe)
+    listing = list_images(Path(path))
+    findings = _look(listing, settings, progress)
+    good = [finding for finding in findings if not finding.problem]
+    alike = defaultdict(list)
+    for finding in good:
+        alike[finding.digest].append(finding.name)
+    others = [name for name in listing.source.names() if not name.lower().endswith(EXTENSIONS)]
+    return Check(
+        path=str(path),
+        images=len(listing),
+        size_bytes=sum(finding.size_bytes for finding in findings),
+        widths=_spread([finding.header.width for finding in good]),
+        heights=_spread([finding.header.height for finding in good]),
+        modes=_counts(finding.header.mode for finding in good),
+        formats=_counts(finding.header.format for finding in good),
+        duplicates=tuple(tuple(names) for names in alike.values() if len(names) > 1),
+        bad={finding.name: finding.problem for finding in findings if finding.problem},
+        classes=_class_sizes(listing),
+        passed_over=_counts(PurePosixPath(n).suffix.lower() or "no ending" for n in others),
+        plan=tuple(_plan(listing, good, len(alike), settings, max_bad)),
+    )
+
+
+def _look(listing: Listing, settings: Recipe, progress: bool) -> list[_Finding]:
+    size, channels = settings.image.source_size, settings.image.channels
+
+    def examine(content: bytes, name: str) -> _Finding:
+        digest = hashlib.sha256(content).digest()
+        try:
+            header = probe_image(content, name=name)
+            decode_image(content, size, channels, name=name)  # only this finds a missing end
+        except DecodeError as error:
+            return _Finding(name, error.reason, len(content), digest)
+        return _Finding(name, "", len(content), digest, header)
+
+    results = each_file(
+        listing.source, listing.files, examine, title="check images", progress=progress
+    )
+    return [
+        _Finding(name, reason(result)) if isinstance(result, InputError) else result
+        for name, result in zip(listing.files, results, strict=True)
+    ]
+
+
+def _plan(
+    listing: Listing, good: list[_Finding], distinct: int, settings: Recipe, max_bad: float
+) -> Iterator[str]:
+    """Say in sentences what ``pretrain`` does with the images."""
+    image, batch = settings.image, settings.train.batch_size
+    total, number = len(listing), len(good)
+    bad = total - number
+    if is_too_much(bad, total, max_bad):
+        yield (
+            f"pretrain will stop: {bad} of {total} images ({bad / total:.2%}) cannot be decoded, "
+            f"allowed are {max_bad:.2%}; repair or remove them, or raise --max-bad."
+        )
+        return
+    kind = "grey" if image.channels == 1 else "RGB"
+    yield (
+        f"pretrain will use {number} images: the centre square of each, resized to "
+        f"{image.source_size} x {image.source_size} px, in {kind}."
+    )
+    if bad:
+        yield f"It will skip {bad} that cannot be decoded."
+    if small := sum(min(finding.header[:2]) < image.source_size for finding in good):
+        yield f"It will enlarge {small} that are smaller."
+    if distinct < number:
+        yield f"It will use {number - distinct} exact copies like images of their own."
+    if batch <= number:
+        yield f"The batch size {batch} fits: {number // batch} batches an epoch."
+    else:
+        yield (
+            f"The batch size {batch} is larger than the data set, so pretrain will stop; "
+            f"--set train.batch_size={max(2, number // 2)} fits."
+        )
+    if listing.labels is None:
+        yield "There are no labels, and none are needed."
+    else:
+        yield f"The labels ({len(listing.classes)} classes) are ignored in training."
+
+
+def _class_sizes(listing: Listing) -> dict[str, int]:
+    if listing.labels is None:
+        return {}
+    sizes = np.bincount(listing.labels, minlength=len(listing.classes))
+    return dict(zip(listing.classes, sizes.tolist(), strict=True))
+
+
+def _spread(values: Sequence[int]) -> tuple[int, int, int] | None:
+    return (min(values), median_low(values), max(values)) if values else None
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    """Count values, the most frequent first."""
+    return dict(Counter(values).most_common())
+
+
+def _shortened(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more

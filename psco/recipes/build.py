@@ -1,0 +1,50 @@
+"""From a recipe to the objects it names."""
+
+from __future__ import annotations
+
+import sys
+
+from psco.methods import METHODS, Method
+from psco.networks import BACKBONES, load_backbone, output_width, predictor, projector
+from psco.ops.ranks import rank
+from psco.recipes.recipe import Parts, Recipe
+from psco.views import VIEW_PARTS, TwoViews, View
+
+
+def build_method(recipe: Recipe, init: bool = False) -> Method:
+    """Make the method with fresh weights, from torch's global random state.
+
+    Parameters
+    ----------
+    recipe
+        The settings.
+    init
+        Whether the backbone gets the initial weights that the recipe names: at the beginning of
+        a run. Whoever loads weights afterwards needs no others before.
+    """
+    image, heads = recipe.image, recipe.heads
+    factory = BACKBONES[recipe.backbone.name]
+    options = recipe.backbone.options
+    if not init and "pretrained" in options:
+        options["pretrained"] = False
+    backbone = factory(image.channels, image.size, **options)
+    if init and recipe.init is not None:  # before any method copies the backbone
+        note = load_backbone(backbone, recipe.init)
+        if rank() == 0:
+            print(f"note: {note}", file=sys.stderr)
+    width = output_width(backbone, image.channels, image.size)
+    g = projector(width, heads.hidden, heads.out)
+    h = predictor(heads.out, heads.hidden) if heads.predictor else None
+    method = METHODS[recipe.method.name](backbone, g, h, **recipe.method.options)
+    method.fill(recipe.train.batch_size)
+    return method
+
+
+def build_views(recipe: Recipe) -> TwoViews:
+    """Make the pair of random views."""
+    return TwoViews(_view(recipe, recipe.views.view_a), _view(recipe, recipe.views.view_b))
+
+
+def _view(recipe: Recipe, parts: Parts) -> View:
+    made = [VIEW_PARTS[name](**options) for name, options in parts.items()]
+    return View(made, recipe.image.size, recipe.image.mean, recipe.image.std)

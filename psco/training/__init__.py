@@ -1,0 +1,1 @@
+"""Training: a recipe and images become a run folder."""

@@ -1,0 +1,272 @@
+"""The run folder: what is in it, written whole or not at all, read without running any code.
+
+config.yaml         the resolved recipe
+model.safetensors   the online network, for everything after training
+resume.pt           all that the next step depends on (loaded weights-only)
+metrics.csv         the training curves
+env.json            software, machine, command
+
+Every file states its format and carries its own checksum (see ``psco.files.checksums``);
+metrics.csv, which grows, has a checksum in each row. Files of format 1 have no checksums and are
+still read.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from psco.errors import InputError, PscoError
+from psco.files.atomic import atomic_path, is_leftover
+from psco.files.checksums import (
+    BLANK,
+    check_seal,
+    damaged,
+    read_facts,
+    seal,
+    write_facts,
+    write_sealed,
+)
+from psco.files.disk import system_errors
+from psco.methods import Method
+from psco.recipes.recipe import Recipe, check_recipe, read_tree
+
+FORMAT = 2
+READABLE = ("1", "2")
+CONFIG, MODEL, RESUME = "config.yaml", "model.safetensors", "resume.pt"
+METRICS, ENVIRONMENT = "metrics.csv", "env.json"
+_HEADER = "# psco run, format {}, sha256: {}\n"
+_COPY = "copy it again from where it is whole"
+
+
+def is_free(folder: Path) -> bool:
+    """Say whether a run can begin in a folder: there is nothing, or one was killed at its start."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.name == ENVIRONMENT or is_leftover(path) for path in folder.iterdir())
+
+
+def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
+    """Write the files that exist from the first moment of a run on, the recipe last."""
+    write_facts(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
+    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """Read the recipe of a run.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or its recipe has settings that do not exist.
+    PscoError
+        If it was damaged or edited since it was written.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r} is not a run folder: it has no {CONFIG}")
+    advice = "restore it, or delete its first line if it was edited on purpose"
+    sealed = check_seal(path, advice)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise damaged(path, "it is not text", advice) from None
+    header = re.match(r"# psco run, format (\S+),", text)
+    _check_format(path, header[1] if header else "1", sealed, advice)
+    return check_recipe(read_tree(text, str(path)), str(path))
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Read what a run has noted about software, machine and command.
+
+    Raises
+    ------
+    InputError
+        If there is nothing noted.
+    PscoError
+        If it is damaged.
+    """
+    path = folder / ENVIRONMENT
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r} has no {ENVIRONMENT}")
+    facts, sealed = read_facts(path, _COPY)
+    _check_format(path, str(facts.pop("format", 1)), sealed, _COPY)
+    return facts
+
+
+def save_checkpoint(
+    folder: Path,
+    method: Method,
+    recipe: Recipe,
+    step: int,
+    state: dict[str, Any],
+    model: Method | None = None,
+) -> None:
+    """Write ``resume.pt``, then ``model.safetensors``; each replaces its predecessor at once.
+
+    Parameters
+    ----------
+    method
+        The method; its state goes into both files.
+    step
+        Steps done.
+    state
+        What else the next step depends on: tensors, numbers, strings, lists and dicts.
+    model
+        What ``model.safetensors`` is made of instead, such as a method with averaged weights.
+
+    Raises
+    ------
+    OSError
+        If there is no room, for instance; the files that were there stay as they are.
+    """
+    with atomic_path(folder / RESUME) as aside:
+        content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
+        with system_errors(), aside.open("wb") as file:
+            torch.save(content, file)
+        # The seal is the comment of the archive, which torch and every other reader steps over.
+        with zipfile.ZipFile(aside, "a") as archive:
+            archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
+        seal(aside)
+    save_model(folder, model or method, recipe, step)
+
+
+def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
+    """Write ``model.safetensors``: all of the method that classification needs."""
+    about = {
+        "format": str(FORMAT),
+        "step": str(step),
+        "recipe": recipe.hash(),
+        "sha256": BLANK,
+    }
+    with atomic_path(folder / MODEL) as aside:
+        model = {n: v.contiguous() for n, v in model_weights(method).items()}
+        with system_errors():
+            save_file(model, aside, metadata=about)
+        seal(aside)
+
+
+def restore_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
+    """Write ``model.safetensors`` anew if it is not whole or not of this step.
+
+    A run that was killed between the two files of its last checkpoint has such a one.
+    """
+    try:
+        stored = _read_model(folder)[1]
+    except PscoError:
+        stored = None
+    if stored != step:
+        save_model(folder, method, recipe, step)
+
+
+def load_resume(folder: Path) -> dict[str, Any] | None:
+    """Read ``resume.pt``, or give None when the run has not saved one yet.
+
+    Raises
+    ------
+    PscoError
+        If it is damaged or of an unknown format.
+    """
+    path = folder / RESUME
+    if not path.is_file():
+        return None
+    advice = f"{_COPY}, or begin a new run with --init {folder}"
+    sealed = check_seal(path, advice)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        version = str(state["format"])
+    except Exception as error:  # without a seal anything may be in there
+        raise damaged(path, _first_line(error), advice) from None
+    _check_format(path, version, sealed, advice)
+    return state
+
+
+def load_model(folder: Path, method: Method) -> int:
+    """Load ``model.safetensors`` into a method, and give the steps it was trained for.
+
+    Raises
+    ------
+    InputError
+        If there is none yet, or it is of another architecture.
+    PscoError
+        If it is damaged or of an unknown format.
+    """
+    weights, step = _read_model(folder)
+    load_model_weights(method, weights, folder / MODEL)
+    return step
+
+
+def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
+    path = folder / MODEL
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r} has no {MODEL}: the run has not saved a model yet")
+    advice = f"{_COPY}, or let --resume write it anew"
+    sealed = check_seal(path, advice)
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        step = int(about.get("step", 0))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise damaged(path, _first_line(error), advice) from None
+    _check_format(path, about.get("format", "1"), sealed, advice)
+    return weights, step
+
+
+def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Path) -> None:
+    """Load a state dict, and say in one line what does not fit when it is another architecture's.
+
+    Raises
+    ------
+    InputError
+        If names or shapes differ; the method is left as it was.
+    """
+    own = method.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        mine, theirs = own.get(name), weights.get(name)
+        if mine is None or theirs is None or mine.shape != theirs.shape:
+            raise InputError(
+                f"{source} is of another architecture: {name!r} is {_shape(theirs)} in the file "
+                f"and {_shape(mine)} in the recipe"
+            )
+    method.load_state_dict(weights)
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "missing" if tensor is None else str(tuple(tensor.shape))
+
+
+def model_weights(method: Method) -> dict[str, torch.Tensor]:
+    """Give the tensors of a method that classification needs."""
+    return {n: v for n, v in _tensors(method).items() if not n.startswith(method.training_only)}
+
+
+def load_model_weights(method: Method, weights: dict[str, torch.Tensor], source: Path) -> None:
+    """Load what `model_weights` gave; what only training needs stays as it is."""
+    kept = {n: v for n, v in method.state_dict().items() if n.startswith(method.training_only)}
+    load_weights(method, {**kept, **weights}, source)
+
+
+def _tensors(method: Method) -> dict[str, torch.Tensor]:
+    return {name: value.detach().cpu() for name, value in method.state_dict().items()}
+
+
+def _check_format(path: Path, version: str, sealed: bool, advice: str) -> None:
+    if version not in READABLE:
+        raise PscoError(
+            f"{path} has format {version} and this psco reads {' and '.join(READABLE)}; install "
+            f"the psco that wrote it"
+        )
+    if not sealed and version != "1":
+        raise damaged(path, "its sha256 is gone", advice)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

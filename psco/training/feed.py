@@ -1,0 +1,210 @@
+"""The order in which training sees the images, a pure function of (seed, batch number).
+
+`Feed` shuffles the whole set, `EpisodeFeed` draws few-shot tasks from its classes, `StreamFeed` (in
+``psco.training.stream``) reads tar shards from end to end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from psco.data import ImageSet
+from psco.data.tasks import TaskDrawer
+from psco.errors import InputError
+from psco.methods import Episode, Method
+from psco.training.signals import follow_parent
+from psco.views import to_batch
+
+Batch = tuple[Tensor, Tensor | None]
+
+
+class Feed(Dataset[Batch]):
+    """Endless shuffled mini-batches; an epoch is one permutation without its incomplete rest.
+
+    ``feed[number]`` is the batch ``number``: images (B, C, H, W) uint8 and, where the data set has
+    them, labels (B,) int64, which are for diagnostics and for supervised methods.
+
+    Parameters
+    ----------
+    images
+        The data set.
+    batch_size
+        Images in a batch.
+    seed
+        With the epoch's number it decides the permutation.
+    workers
+        Processes that gather and decode batches ahead. None: one for each core if the images are
+        decoded at every access, none if they are in memory. The batches are the same in any case.
+    """
+
+    def __init__(
+        self, images: ImageSet, batch_size: int, seed: int, workers: int | None = None
+    ) -> None:
+        if batch_size > len(images):
+            raise InputError(
+                f"batch_size {batch_size} is larger than the data set of {len(images)} images; "
+                f"--set train.batch_size={max(2, len(images) // 2)}"
+            )
+        if workers is not None and workers < 0:
+            raise InputError(f"workers must be at least 0, not {workers}")
+        if workers is None:
+            workers = (os.cpu_count() or 1) if images.decodes else 0
+        self._rows = slice(None)
+        self._set, self._seed, self._workers = images, seed, workers
+        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+        self.batch_size = batch_size
+        self.batches_per_epoch = len(images) // batch_size
+
+    def indices(self, number: int) -> np.ndarray:
+        """Give the (B,) indices of batch ``number`` (from 0)."""
+        epoch, place = divmod(number, self.batches_per_epoch)
+        if epoch != self._epoch:
+            random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
+            self._epoch, self._order = epoch, random.permutation(len(self._set))
+        size = self.batch_size
+        indices: np.ndarray = self._order[place * size : (place + 1) * size]
+        return indices
+
+    def split(self, rank: int, ranks: int) -> None:
+        """Keep the rows of one rank of every batch; sizes and numbers stay those of all ranks.
+
+        Raises
+        ------
+        InputError
+            If the batch cannot be split evenly.
+        """
+        check_split(self.batch_size, ranks)
+        count = self.batch_size // ranks
+        self._rows = slice(rank * count, (rank + 1) * count)
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """First row and size of the whole batch if this feed gives a part of it, else None."""
+        return None if self._rows.start is None else (self._rows.start, self.batch_size)
+
+    def __getitem__(self, number: int) -> Batch:
+        indices = self.indices(number)[self._rows]
+        labels = None if self._set.labels is None else torch.from_numpy(self._set.labels[indices])
+        return to_batch(self._set.images[indices]), labels
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        """Give the batches ``start``, ``start + 1``, ... without end."""
+        return self._load(self, itertools.count(start))
+
+    def _load(self, dataset: Dataset[Batch], keys: Iterable[Any]) -> Iterator[Batch]:
+        """Let the workers make ``dataset[key]`` for each key."""
+        loader = DataLoader(
+            _Telling(dataset),
+            batch_size=None,  # an item is a batch already
+            sampler=keys,
+            num_workers=self._workers,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=partial(follow_parent, os.getpid()),
+        )
+        for batch in loader:
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
+
+
+class _Telling(Dataset[Batch | InputError]):
+    """Gives what is wrong with the input, where DataLoader would raise it with a traceback."""
+
+    def __init__(self, dataset: Dataset[Batch]) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Any) -> Batch | InputError:
+        try:
+            return self._dataset[key]
+        except InputError as error:
+            return InputError(str(error))
+
+
+def check_split(batch_size: int, ranks: int) -> None:
+    """Raise InputError unless every rank can have the same number of images of a batch."""
+    if batch_size % ranks:
+        raise InputError(
+            f"a batch of {batch_size} images cannot be split over {ranks} ranks evenly; "
+            f"--set train.batch_size={-(-batch_size // ranks) * ranks}"
+        )
+
+
+class EpisodeFeed(Feed):
+    """Endless few-shot tasks: the images of a batch are those of T tasks, class by class.
+
+    Their order is that of (T, N, K + Q), the K supports of a class before its Q queries. What an
+    epoch is follows from the number of images alone.
+
+    Parameters
+    ----------
+    images
+        A labelled data set.
+    episode
+        The shape of a batch.
+    seed, workers
+        As of `Feed`.
+
+    Raises
+    ------
+    InputError
+        If there are too few classes with enough images.
+    """
+
+    def __init__(
+        self, images: ImageSet, episode: Episode, seed: int, workers: int | None = None
+    ) -> None:
+        assert images.labels is not None
+        try:
+            drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
+        except InputError as error:
+            raise InputError(
+                f"the training tasks do not fit {images.name!r}: {error}; lower method.ways, "
+                f"method.shots or method.queries"
+            ) from None
+        # Tasks of a step are drawn one by one: together they may have more images than the set.
+        super().__init__(images, min(episode.images, len(images)), seed, workers)
+        self.batch_size = episode.images
+        self._drawer = drawer
+        self._tasks = episode.tasks
+
+    def indices(self, number: int) -> np.ndarray:
+        """Give the (B,) indices of batch ``number`` (from 0)."""
+        stream = np.random.Philox(key=[self._seed, number])
+        return self._drawer.draw(stream, self._tasks).reshape(-1)
+
+
+def feed_for(
+    method: Method,
+    images: ImageSet,
+    batch_size: int,
+    seed: int,
+    workers: int | None = None,
+    buffer: int = 0,
+) -> Feed:
+    """Make the feed that a method trains on.
+
+    That is tasks if the method asks for them; tar shards read from end to end if ``buffer`` is not
+    0; else shuffled batches.
+    """
+    if buffer:
+        # Imported here because it builds on this module.
+        from psco.training.stream import StreamFeed
+
+        if method.episode is not None:
+            raise InputError(
+                "a method that trains on tasks cannot read shards from end to end; "
+                "--set train.shuffle_buffer=0"
+            )
+        return StreamFeed(images, batch_size, seed, workers, buffer=buffer)
+    if method.episode is not None:
+        return EpisodeFeed(images, method.episode, seed, workers)
+    return Feed(images, batch_size, seed, workers)

@@ -1,0 +1,148 @@
+"""Training curves: averages over a few steps, as rows of a CSV file and of TensorBoard.
+
+The last column of the file, ``check``, has a checksum of the row and of the names of its columns.
+Files of format 1 have no such column.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from psco.errors import import_optional
+from psco.files.atomic import atomic_path
+from psco.files.checksums import damaged
+
+Row = Mapping[str, float]
+Logger = Callable[[Row], None]
+_CHECK = "check"
+
+
+class Meter:
+    """Averages named scalars without waiting for the device until they are read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._count = 0
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Add one step's scalars."""
+        for name, value in values.items():
+            value = value.detach()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._count += 1
+
+    def read(self) -> dict[str, float]:
+        """Give the averages and start anew."""
+        averages = {name: float(value) / self._count for name, value in self._sums.items()}
+        self._sums, self._count = {}, 0
+        return averages
+
+
+def csv_logger(path: Path, done: int) -> Logger:
+    """Append rows to a CSV file.
+
+    Parameters
+    ----------
+    path
+        The file; rows beyond step ``done`` are dropped first: a resumed run makes them again.
+    done
+        Steps already done, 0 for a new run.
+
+    Returns
+    -------
+    Logger
+        Raises OSError if a row cannot be written; the next call writes what is missing, too.
+    """
+    rows = [row for row in read_metrics(path) if row["step"] <= done]
+    columns = list(rows[0]) if rows else []
+    with atomic_path(path) as aside:
+        aside.write_text("".join([_header(columns), *(_line(row, columns) for row in rows)]))
+    file = path.open("ab", buffering=0)
+    unwritten = b""
+
+    def log(row: Row) -> None:
+        nonlocal unwritten
+        if not columns:
+            columns.extend(row)
+            unwritten += _header(columns).encode()
+        unwritten += _line(row, columns).encode()
+        while unwritten:  # where the disk is full, a row may get there in part
+            unwritten = unwritten[file.write(unwritten) :]
+
+    return log
+
+
+def _header(columns: Sequence[str]) -> str:
+    return ",".join([*columns, _CHECK]) + "\n" if columns else ""
+
+
+def _line(row: Row, columns: Sequence[str]) -> str:
+    values = [f"{row[name]:.6g}" for name in columns]
+    return ",".join([*values, _checksum(columns, values)]) + "\n"
+
+
+def _checksum(columns: Sequence[str], values: Sequence[str]) -> str:
+    return f"crc32:{zlib.crc32(','.join([*columns, *values]).encode()):08x}"
+
+
+def tensorboard_logger(folder: Path) -> Logger:
+    """Write rows as TensorBoard scalars (extra ``tensorboard``)."""
+    writer = import_optional("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder))
+
+    def log(row: Row) -> None:
+        for name, value in row.items():
+            writer.add_scalar(name, value, int(row["step"]))
+        writer.flush()
+
+    return log
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Read the rows of ``metrics.csv``; none if there is no such file yet.
+
+    A last line that a crash has cut short is left out.
+
+    Raises
+    ------
+    PscoError
+        If a row is not as it was written.
+    """
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    columns = lines[0].rstrip("\r\n").split(",") if lines else []
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        row = _read_line(line.rstrip("\r\n"), columns)
+        if row is not None:
+            rows.append(row)
+        elif not _is_cut(line, columns):
+            raise damaged(path, f"line {number}", "remove that line, or restore the file")
+    return rows
+
+
+def _is_cut(line: str, columns: Sequence[str]) -> bool:
+    """Say whether a line is only the beginning of one, as a crash leaves it."""
+    values = line.split(",")
+    whole = len(_checksum([], []))
+    return not line.endswith("\n") and (len(values) < len(columns) or len(values[-1]) < whole)
+
+
+def _read_line(line: str, columns: Sequence[str]) -> dict[str, float] | None:
+    """Give the numbers of a line, or None if it has not as many or its checksum differs."""
+    values = line.split(",")
+    if len(values) != len(columns):
+        return None
+    if columns[-1] == _CHECK:
+        *values, check = values
+        columns = columns[:-1]
+        if check != _checksum(columns, values):
+            return None
+    try:
+        return dict(zip(columns, map(float, values), strict=True))
+    except ValueError:
+        return None

@@ -1,0 +1,261 @@
+"""The training loop: step after step, on Lightning Fabric, saved so that none is lost for good."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from psco.errors import DivergedError, PscoError
+from psco.methods import Method
+from psco.ops.ranks import agreed, all_max, averaged, first_says, rank, synchronise, world_size
+from psco.progress import Bar
+from psco.recipes.recipe import Recipe
+from psco.training.averaging import WeightAverage
+from psco.training.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
+from psco.training.feed import Batch, Feed
+from psco.training.logging import Logger, Meter
+from psco.training.schedule import build_optimizer, schedule_for
+from psco.views import TwoViews, step_generator
+
+SETTLING = 64  # batches, or an epoch if it is shorter, that statistics of mean weights come from
+
+
+class Loop:
+    """A run in progress.
+
+    Everything random in step t depends on (seed, t) alone, so the state of a run is its weights,
+    the optimiser's momenta, the queue and the number of steps done.
+
+    Parameters
+    ----------
+    method
+        What is trained.
+    views, feed
+        Where the two views of a batch come from.
+    recipe
+        The settings.
+    folder
+        The run folder that checkpoints go to.
+    fabric
+        Where the run takes place; None for one device. The feed gives the share of this rank.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        views: TwoViews,
+        feed: Feed,
+        recipe: Recipe,
+        folder: Path,
+        fabric: Fabric | None = None,
+    ) -> None:
+        train = recipe.train
+        self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
+        self.schedule = schedule_for(train, feed.batches_per_epoch)
+        self.fabric = fabric or Fabric(devices=1, precision=train.precision)
+        if world_size() > 1:
+            synchronise(method)
+        # On CPU, channels_last halves the time of the convolutions.
+        method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = build_optimizer(method, train, self.schedule.peak)
+        self.method, self.optimizer = self.fabric.setup(method, optimizer)
+        self.method.mark_forward_method("loss")
+        self.average = WeightAverage(self.method.module) if train.average_last > 0 else None
+        self.step = 0
+        self._saved_step: int | None = None
+        self._seconds_before, self._begun = 0.0, time.monotonic()
+        # The first step with a loss that is not finite; read where a row is logged or a checkpoint
+        # written, so that no step waits for the device.
+        self._first_bad = torch.full((), -1, device=self.fabric.device)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in this run, earlier sittings included."""
+        return self._seconds_before + time.monotonic() - self._begun
+
+    @property
+    def done(self) -> float:
+        """The share of the run that is over, in [0, 1]."""
+        if self.schedule.steps is None:  # all ranks go by one clock
+            return self.schedule.done(self.step, first_says(self.seconds))
+        return self.schedule.done(self.step, self.seconds)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `save` has written."""
+        load_weights(self.method.module, state["method"], self.folder / RESUME)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = self._saved_step = state["step"]
+        if self.average is not None:
+            self.average.load_state_dict(state["average"], self.folder / RESUME)
+        if rank() == 0:
+            restore_model(self.folder, self._model, self.recipe, self.step)
+        self._seconds_before = state["seconds"]
+
+    def save(self, extra: dict[str, Any]) -> None:
+        """Write a checkpoint, unless the weights have gone bad or nothing is new."""
+        self._require_finite()
+        self._settle_average()
+        if self._saved_step == self.step:
+            return
+        if rank() == 0:
+            state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
+            if self.average is not None:
+                state["average"] = self.average.state_dict()
+            method = self.method.module
+            save_checkpoint(self.folder, method, self.recipe, self.step, state, self._model)
+        self._saved_step = self.step
+
+    def run(
+        self,
+        loggers: Sequence[Logger],
+        bar: Bar,
+        save: Callable[[], None],
+        due: Callable[[int, float], bool],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Train to the end of the schedule, or until ``stop()``; the caller saves the last state.
+
+        Parameters
+        ----------
+        loggers
+            Called with the averages of every ``log_steps`` steps.
+        bar
+            Shows progress.
+        save
+            Writes a checkpoint.
+        due
+            Whether one is due after this many steps at this time (monotonic seconds).
+        stop
+            Whether to end before the next step.
+        """
+        train = self.recipe.train
+        meter, mark, marked_step = Meter(), time.monotonic(), self.step
+        batches = self.feed.batches(self.step * train.accumulate)
+        self.method.train()
+        while self.done < 1 and not agreed(stop()):
+            try:
+                meter.add(self._take_step(batches))
+            except DivergedError as error:
+                raise PscoError(f"step {self.step}: {error}; {self._last_saved()}") from None
+            if self.step % train.log_steps == 0 or self.done >= 1:
+                self._require_finite()
+                now = time.monotonic()
+                images = (self.step - marked_step) * self.feed.batch_size * train.accumulate
+                row = self._row(averaged(meter.read()), images / (now - mark))
+                mark, marked_step = now, self.step
+                for log in loggers:
+                    log(row)
+                speed = f"{row['images_per_s']:.0f} images/s"
+                bar.update(self.done, f"loss {row['total']:.3f}  {speed}")
+            if agreed(due(self.step, time.monotonic())):
+                save()
+
+    def _take_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
+        train = self.recipe.train
+        rate = self.schedule.learning_rate(self.step, self.done)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.method.module.done = self.done
+        losses: dict[str, Tensor] = {}
+        for part in range(train.accumulate):
+            images, labels = self.fabric.to_device(next(batches))
+            view_a, view_b = self._views(images, self.step * train.accumulate + part)
+            with self._sums_of_own(part < train.accumulate - 1):
+                # Fabric chooses the number format of a call by itself where ranks share it only.
+                with self.fabric.autocast():
+                    losses = self.method.loss(view_a, view_b, labels, update=part == 0)
+                self.fabric.backward(losses["total"] / train.accumulate)
+            bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
+            self._first_bad = torch.where(bad, self.step, self._first_bad)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        if self.average is not None and self.done > 1 - train.average_last:
+            self.average.add(self.method.module)
+        return losses
+
+    @property
+    def _model(self) -> Method:
+        """What is kept of the run: at its end the averaged weights, if any."""
+        if self.average is not None and self.average.settled:
+            return self.average.method
+        method: Method = self.method.module
+        return method
+
+    def _settle_average(self) -> None:
+        """Make the average ready for use at the end of the run, once."""
+        average = self.average
+        if average is None or average.settled or not average.steps or self.done < 1:
+            return
+        number = min(SETTLING, self.feed.batches_per_epoch)
+        batches = itertools.islice(self.feed.batches(0), number)
+        average.settle(
+            self._views(self.fabric.to_device(images), place)[0]
+            for place, (images, _) in enumerate(batches)
+        )
+        self._saved_step = None
+
+    def _sums_of_own(self, own: bool) -> AbstractContextManager[Any]:
+        """Leave gradients that are still being accumulated to their rank."""
+        if not own or world_size() == 1:
+            return nullcontext()
+        return self.fabric.no_backward_sync(self.method)
+
+    def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        generator = step_generator(self.recipe.train.seed, number, self.feed.share)
+        if self.method.views == 2:
+            views = self.views(images, generator)
+        else:
+            view = self.views.view_a(images, generator)
+            views = view, view
+        # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)) + rank())
+        dtype = next(self.method.parameters()).dtype
+        return views[0].to(dtype), views[1].to(dtype)
+
+    def _row(self, averages: dict[str, float], images_per_s: float) -> dict[str, float]:
+        accumulate = self.recipe.train.accumulate
+        return {
+            "step": self.step,
+            "epoch": self.step * accumulate / self.feed.batches_per_epoch,
+            "seconds": self.seconds,
+            "images_per_s": images_per_s,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            **averages,
+        }
+
+    def _require_finite(self) -> None:
+        bad = int(all_max(self._first_bad))
+        if bad < 0:
+            return
+        rate = self.schedule.learning_rate(bad, self.done)
+        raise PscoError(
+            f"the loss is not finite at step {bad} with learning rate {rate:.3g}; "
+            f"{self._last_saved()}; {self._remedy(bad)}"
+        )
+
+    def _remedy(self, step: int) -> str:
+        # A batch and its views depend on (seed, step) alone: they can be looked at once more.
+        accumulate = self.recipe.train.accumulate
+        first = step * accumulate
+        batches = itertools.islice(self.feed.batches(first), accumulate)
+        if all(
+            view.isfinite().all()
+            for number, (images, _) in enumerate(batches, first)
+            for view in self._views(self.fabric.to_device(images), number)
+        ):
+            return "try a lower train.learning_rate or more train.warmup_steps"
+        return "its views have numbers that are not finite: look at the views, not at the settings"
+
+    def _last_saved(self) -> str:
+        if self._saved_step is None:
+            return "no checkpoint was saved before it"
+        return f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"

@@ -1,0 +1,104 @@
+"""Embedding images: batches, views at test, and that an image does not depend on the others."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import psco
+from psco.errors import InputError
+from psco.evaluation.rules import Points, join_points
+from psco.recipes.build import build_views
+from psco.recipes.recipe import load_recipe
+from psco.views import VIEW_PARTS, AlikeGenerator, to_batch
+
+HANDWRITING = "{affine: {}, elastic: {}, stroke: {}}"
+
+
+@pytest.fixture
+def encoder(tiny):
+    """Give a network with three views at test."""
+    views = [f"views.view_b={HANDWRITING}", "views.at_test=3"]
+    return psco.Encoder.untrained(load_recipe("glyphs", [*tiny, *views]))
+
+
+def assert_same(one: Points, other: Points) -> None:
+    for name in ("features", "support", "query"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=2e-6)
+
+
+def test_views_at_test_are_off_unless_asked_for_and_their_number_is_checked(tiny):
+    assert load_recipe("omniglot").views.at_test == 0
+    with pytest.raises(InputError, match=r"at_test.*-1"):
+        load_recipe("glyphs", [*tiny, "views.at_test=-1"])
+
+
+@torch.no_grad()
+def test_views_at_test_are_averaged_with_the_image_itself(encoder, tiny, pictures):
+    plain = psco.Encoder(encoder.method, load_recipe("glyphs", tiny))
+    view, generator = build_views(encoder.recipe).view_b, AlikeGenerator().manual_seed(0)
+    looks = [encoder.method.backbone(view(to_batch(pictures), generator)) for _ in range(3)]
+    looks.insert(0, plain.features(pictures))
+    found = encoder.points(pictures)
+    torch.testing.assert_close(found.features, sum(looks) / 4)
+    for head, units in (("support_head", found.support), ("query_head", found.query)):
+        total = sum(getattr(encoder.method, head)(features) for features in looks)
+        torch.testing.assert_close(units, F.normalize(total, dim=1))
+    assert not torch.allclose(found.query, plain.points(pictures).query, atol=1e-3)
+
+
+def test_an_image_is_embedded_the_same_alone_in_any_batch_and_in_any_order(encoder, pictures):
+    whole = encoder.points(pictures)
+    assert_same(join_points([encoder.points(pictures[n : n + 1]) for n in range(60)]), whole)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    assert_same(encoder.points(pictures[order.numpy()]), whole[order])
+
+
+def test_classifiers_see_the_views_at_test_too(encoder, pictures):
+    pictures = pictures[:, :16, :16]  # of the size that the recipe asks for
+    labels = np.arange(60) % 3
+    model = psco.FewShotClassifier(encoder).fit(list(pictures), labels)
+    centres = [encoder.embed_support(pictures[labels == label]).sum(dim=0) for label in range(3)]
+    torch.testing.assert_close(
+        torch.as_tensor(model.prototypes_), F.normalize(torch.stack(centres), dim=1)
+    )
+
+
+@pytest.mark.parametrize("name", list(VIEW_PARTS))
+def test_every_part_can_change_all_images_alike(name, pictures):
+    options = {"fill": "noise"} if name == "erase" else {}
+    part = VIEW_PARTS[name](**VIEW_PARTS.options(name, options))
+    channels = 3 if name in ("jitter", "grey") else 1
+    one = torch.from_numpy(pictures[:1, :, :, 0]).expand(20, channels, 20, 20) / 255
+    alike = [part(one, 16, AlikeGenerator().manual_seed(seed)) for seed in range(8)]
+    assert all((batch == batch[:1]).all() for batch in alike)
+    assert any(not batch.equal(alike[0]) for batch in alike)
+    each = part(one, 16, torch.Generator().manual_seed(0))
+    assert (each != each[:1]).any()
+
+
+def test_reports_say_how_many_views_were_averaged(encoder, few_glyphs):
+    report = psco.evaluate(encoder, few_glyphs, tasks=3)
+    assert report.views_at_test == 3
+    assert report.how == "prototype (inductive, 3 views at test)"
+
+
+def test_another_number_of_views_can_be_tried_on_a_finished_run(few_glyphs, tiny, tmp_path, psco):
+    import psco as library
+
+    library.pretrain(few_glyphs, out=tmp_path / "run", overrides=[*tiny, "train.steps=1"])
+    plain, several = library.load(tmp_path / "run"), library.load(tmp_path / "run", views_at_test=2)
+    assert [one.recipe.views.at_test for one in (plain, several)] == [0, 2]
+    with pytest.raises(InputError, match=r"at_test.*-2"):
+        library.load(tmp_path / "run", views_at_test=-2)
+    words = ["--data", "glyphs", "--split", "val", "--tasks", 20, "--json"]
+    done = psco("evaluate", tmp_path / "run", *words, "--views-at-test", 2)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["results"]
+    images = library.load_dataset("glyphs", "val", size=16)
+    assert row["views_at_test"] == 2
+    assert row["mean"] == library.evaluate(several, images, tasks=20).mean

@@ -1,0 +1,246 @@
+"""The files of a run folder: sealed, checked before they are parsed, readable for years."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import psco
+from psco.classifier.calibration import calibrate_run, read_calibration
+from psco.files.checksums import BLANK, check_seal, hash_file, seal, write_facts
+from psco.training.checkpoint import (
+    load_model,
+    load_resume,
+    read_environment,
+    read_recipe,
+    restore_model,
+)
+from psco.training.logging import csv_logger, read_metrics
+
+OLD = Path(__file__).parent / "fixtures" / "run-format-1"
+OLD_IMAGES = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 1), dtype=np.uint8)
+
+
+RECIPE = psco.load_recipe(OLD / "config.yaml")
+METHOD = psco.Encoder.untrained(RECIPE).method
+
+
+def model_of(folder: Path) -> dict[str, torch.Tensor]:
+    load_model(folder, METHOD)
+    return {name: value.clone() for name, value in METHOD.state_dict().items()}
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "config.yaml": read_recipe,
+    "env.json": read_environment,
+    "resume.pt": load_resume,
+    "model.safetensors": model_of,
+    "calibration.json": read_calibration,
+    "metrics.csv": lambda folder: read_metrics(folder / "metrics.csv"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a small run folder with every kind of file; tests must not change it."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    psco.pretrain(OLD_IMAGES, out=folder, recipe=RECIPE, progress=False)
+    calibrate_run(folder, OLD_IMAGES)
+    return folder
+
+
+@pytest.fixture
+def copy(run, tmp_path) -> Path:
+    """Give a copy of the run folder to do harm to."""
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Compare what was read, down to the bits of the tensors."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[n], other[n]) for n in one)
+    return bool(one == other)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def is_reported_or_harmless(folder: Path, name: str, content: bytes, whole: Any) -> bool:
+    """Say whether reading raises one line that names the file, or gives what was written."""
+    (folder / name).write_bytes(content)
+    try:
+        return equal(READERS[name](folder), whole)
+    except psco.PscoError as error:
+        return name in str(error) and "damaged" in str(error) and "\n" not in str(error)
+
+
+# ------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_flipped_bit_anywhere_is_reported(run, copy, name):
+    content = (run / name).read_bytes()
+    random = np.random.default_rng(sum(name.encode()))
+    for bit in random.integers(0, 8 * len(content), 30).tolist():
+        (copy / name).write_bytes(flipped(content, bit))
+        with pytest.raises(psco.PscoError, match=rf"{name} is damaged or cut short: ") as caught:
+            READERS[name](copy)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_flipped_bit_near_either_end_is_reported_or_changes_nothing(run, copy, name):
+    """The seal and the format are there, and they must not be a weak spot."""
+    content, whole = (run / name).read_bytes(), READERS[name](run)
+    bits = 8 * len(content)
+    for bit in [*range(0, min(bits, 1600), 5), *range(max(0, bits - 1000), bits, 5)]:
+        assert is_reported_or_harmless(copy, name, flipped(content, bit), whole), bit
+
+
+@pytest.mark.parametrize("name", sorted(READERS.keys() - {"metrics.csv"}))
+def test_a_file_cut_at_any_place_is_reported(run, copy, name):
+    content = (run / name).read_bytes()
+    random = np.random.default_rng(1)
+    places = [0, 1, 8, 50, 110, len(content) - 1, *random.integers(0, len(content), 24).tolist()]
+    for place in places:
+        (copy / name).write_bytes(content[:place])
+        with pytest.raises(psco.PscoError, match=name):
+            READERS[name](copy)
+
+
+def test_a_config_that_was_edited_is_read_without_its_first_line(copy):
+    config = copy / "config.yaml"
+    edited = config.read_text().replace("seed: 0", "seed: 1")
+    config.write_text(edited)
+    with pytest.raises(psco.PscoError, match="delete its first line if it was edited on purpose"):
+        read_recipe(copy)
+    config.write_text(edited.split("\n", 1)[1])
+    assert read_recipe(copy).train.seed == 1
+
+
+def test_a_damaged_state_is_no_reason_to_lose_the_weights(copy, tmp_path):
+    (copy / "resume.pt").write_bytes(b"")
+    with pytest.raises(psco.PscoError, match="or begin a new run with --init"):
+        psco.pretrain(OLD_IMAGES, out=copy, resume=True, progress=False)
+    again = psco.pretrain(
+        OLD_IMAGES, out=tmp_path / "new", recipe=RECIPE, init=copy, progress=False
+    )
+    assert again.finished
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged", "of an earlier step"])
+def test_resuming_restores_a_model_that_is_not_whole_or_not_of_the_last_step(run, copy, harm):
+    model = copy / "model.safetensors"
+    if harm == "missing":
+        model.unlink()
+    elif harm == "damaged":
+        model.write_bytes(flipped(model.read_bytes(), 12345))
+    else:
+        restore_model(copy, psco.Encoder.untrained(RECIPE, seed=3).method, RECIPE, 2)
+    psco.pretrain(OLD_IMAGES, out=copy, resume=True, progress=False)
+    assert equal(load_file(model), load_file(run / "model.safetensors"))
+
+
+# ------------------------------------------------------------------------------------ metrics
+
+
+def test_rows_that_a_crash_cut_short_are_left_out_at_any_length(run, copy):
+    content, rows = (run / "metrics.csv").read_bytes(), read_metrics(run / "metrics.csv")
+    starts = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
+    for place in range(starts[-3], len(content)):
+        (copy / "metrics.csv").write_bytes(content[:place])
+        whole = sum(place >= end - 1 for end in starts[1:])  # the line's end itself may be missing
+        assert read_metrics(copy / "metrics.csv") == rows[:whole], place
+
+
+def test_a_resumed_log_drops_later_rows_and_keeps_the_earlier_ones(run, copy):
+    rows = read_metrics(run / "metrics.csv")
+    log = csv_logger(copy / "metrics.csv", done=4)
+    assert read_metrics(copy / "metrics.csv") == rows[:4]
+    log(rows[4])
+    assert read_metrics(copy / "metrics.csv") == rows[:5]
+
+
+# ------------------------------------------------------------------------------------ formats
+
+
+def test_a_run_folder_of_format_1_is_read_and_resumed(tmp_path):
+    folder = Path(shutil.copytree(OLD, tmp_path / "old"))
+    assert read_recipe(folder) == RECIPE
+    assert read_environment(folder)["command"] == ["psco", "pretrain"]
+    assert read_calibration(folder) is not None
+    assert load_resume(folder)["step"] == 4
+    assert psco.load(folder).points(OLD_IMAGES).query.shape == (20, 4)
+    run = psco.pretrain(OLD_IMAGES, out=folder, resume=True, progress=False)
+    assert run.steps == 6
+    assert [row["step"] for row in run.metrics] == [1, 2, 3, 4, 5, 6]
+    assert all(check_seal(folder / name, "") for name in ("resume.pt", "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["resume.pt", "model.safetensors"])
+def test_damage_to_a_file_of_format_1_is_reported_where_it_shows(tmp_path, name):
+    folder = Path(shutil.copytree(OLD, tmp_path / "old"))
+    content = (folder / name).read_bytes()
+    for place in (0, 100, len(content) // 2, len(content) - 1):
+        (folder / name).write_bytes(content[:place])
+        with pytest.raises(psco.PscoError, match="damaged or cut short"):
+            READERS[name](folder)
+
+
+def test_a_format_of_the_future_says_what_to_do(copy):
+    message = r"has format 3 and this psco reads 1 and 2; install the psco that wrote it"
+    config = (copy / "config.yaml").read_text().split("\n", 1)[1]
+    (copy / "config.yaml").write_text(f"# psco run, format 3, sha256: {BLANK}\n{config}")
+    seal(copy / "config.yaml")
+    write_facts(copy / "env.json", {"format": 3})
+    for name in ("config.yaml", "env.json"):
+        with pytest.raises(psco.PscoError, match=f"{name} {message}"):
+            READERS[name](copy)
+
+
+# -------------------------------------------------------------------------------------- seals
+
+
+def test_sealed_files_stay_files_of_their_kind(run):
+    assert zipfile.ZipFile(run / "resume.pt").testzip() is None
+    state = torch.load(run / "resume.pt", weights_only=True)
+    assert state["step"] == 6
+    assert load_file(run / "model.safetensors").keys() < state["method"].keys()
+    assert psco.load_recipe(run / "config.yaml") == RECIPE
+
+
+def test_a_seal_is_the_hash_with_zeros_in_its_place(run, tmp_path):
+    content = (run / "config.yaml").read_text()
+    digits = content.split("sha256: ")[1][:64]
+    (tmp_path / "blank").write_text(content.replace(digits, BLANK))
+    assert hash_file(tmp_path / "blank") == digits
+
+
+def test_the_seal_of_a_large_file_is_found_at_its_end(tmp_path):
+    file = tmp_path / "large"
+    file.write_bytes(bytes(3_000_000) + f"sha256: {BLANK}".encode())
+    seal(file)
+    assert check_seal(file, "")
+    file.write_bytes(flipped(file.read_bytes(), 12_000_001))
+    with pytest.raises(psco.PscoError, match="large is damaged"):
+        check_seal(file, "")
+
+
+def test_a_file_without_room_for_a_seal_is_a_bug_of_ours(tmp_path):
+    (tmp_path / "plain").write_text("text")
+    assert not check_seal(tmp_path / "plain", "")
+    with pytest.raises(ValueError, match="no room for a seal"):
+        seal(tmp_path / "plain")
