@@ -39,7 +39,7 @@ def main() -> None:
     if not (options.run / CALIBRATION).is_file():
         calibrate_run(options.run, psco.load_dataset(options.data, "train", **size))
     images = psco.load_dataset(options.data, options.split, **size)
-    points = encoder.points(images.images)
+    points = encoder.embed(images.images)
     found = []
     for ways, shots in SETTINGS:
         quality = psco.open_set_quality(

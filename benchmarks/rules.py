@@ -31,7 +31,7 @@ from benchmarks.speed.rules import adapt_loop, make_heads, make_tasks
 from benchmarks.speed.stats import ratio
 from psco.data.tasks import sample_tasks
 from psco.evaluation.evaluate import classify_tasks
-from psco.evaluation.rules import RULES, Points
+from psco.evaluation.rules import RULES, Embeddings
 from psco.evaluation.rules.prototype import Prototype
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def measure_prototype(tasks: int, repeats: int) -> None:
     labels = np.arange(CLASSES).repeat(IMAGES)
     generator = torch.Generator().manual_seed(0)
     features, unit = (torch.randn(len(labels), n, generator=generator) for n in (WIDTH, OUT))
-    points = Points(features, F.normalize(unit, dim=1), F.normalize(unit, dim=1))
+    points = Embeddings(features, F.normalize(unit, dim=1), F.normalize(unit, dim=1))
     drawing, classifying = [], []
     for _ in range(repeats + 1):
         seconds, drawn = timed(lambda: sample_tasks(labels, 20, 5, 15, tasks, seed=0))

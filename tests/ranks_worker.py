@@ -82,7 +82,7 @@ def train_all(folder: Path, names: Iterable[str]) -> dict[str, psco.Run]:
     # Calibration would take longer than all of these runs.
     with (
         mock.patch("psco.training.run.Loop", Kept),
-        mock.patch("psco.training.run.calibrate_finished"),
+        mock.patch("psco.classifier.pretraining.calibrate_finished"),
     ):
         runs = {}
         for name in names:

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import project
 from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from psco.methods.psco import contrastive_loss, prototypes
 from psco.networks import predictor, projector
 
-Task = tuple[Points, Tensor, Points, int]  # supports, their labels, queries, ways
+Task = tuple[Embeddings, Tensor, Embeddings, int]  # supports, their labels, queries, ways
 
 
 def make_heads(width: int, hidden: int, out: int) -> Heads:
@@ -51,14 +51,14 @@ def make_tasks(
     labels = torch.arange(ways).repeat_interleave(shots).expand(tasks, -1)
     truth = torch.arange(ways).repeat_interleave(queries).expand(tasks, -1)
 
-    def sample(y: Tensor) -> Points:
+    def sample(y: Tensor) -> Embeddings:
         noise = torch.randn(*y.shape, width, generator=generator)
         x = (0.3 * centres.gather(1, y[..., None].expand(-1, -1, width)) + noise).relu()
         with torch.no_grad():
             u = heads.projector(x.flatten(0, 1))
             v = heads.predictor(u)
         shape = (*y.shape, -1)
-        return Points(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
+        return Embeddings(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
 
     return (sample(labels), labels, sample(truth), ways), truth
 

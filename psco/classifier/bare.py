@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.evaluation.rules import Heads, Points
+from psco.evaluation.rules import Embeddings, Heads
 
 
-def bare_points(features: np.ndarray) -> Points:
+def bare_embeddings(features: np.ndarray) -> Embeddings:
     """Give features (n, width) as points that no head has seen."""
     table = torch.tensor(features)
-    return Points(table, table, table)
+    return Embeddings(table, table, table)
 
 
 def class_means(features: Tensor, labels: Tensor, ways: int) -> Tensor:
@@ -37,9 +37,9 @@ class NearestMean:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
@@ -72,8 +72,8 @@ class Standard:
         scale = float((features - centre).square().mean().sqrt())
         return cls(centre, scale or 1.0)
 
-    def __call__(self, points: Points) -> Points:
+    def __call__(self, points: Embeddings) -> Embeddings:
         """Give points whose features are standard, and whose other parts are these, normalised."""
         features = (points.features - self.centre) / self.scale
         unit = F.normalize(features, dim=-1)
-        return Points(features, unit, unit)
+        return Embeddings(features, unit, unit)

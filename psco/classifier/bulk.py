@@ -19,7 +19,7 @@ from psco.data.reading.listing import Listing
 from psco.data.reading.own import list_images
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import Points, join_points
+from psco.evaluation.rules import Embeddings, join_embeddings
 from psco.files.atomic import atomic_path
 from psco.training.checkpoint import read_recipe
 
@@ -66,7 +66,7 @@ class Embedded(NamedTuple):
     """
 
     names: list[str]
-    points: Points
+    points: Embeddings
     labels: np.ndarray | None
     errors: dict[str, str]
 
@@ -232,7 +232,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
 
 class _Batch(NamedTuple):
     files: list[tuple[str, str]]  # path, and the error if there is one
-    points: Points | None  # of those without
+    points: Embeddings | None  # of those without
 
 
 def _embed_batches(
@@ -255,10 +255,10 @@ def _embed_batches(
 def _merged(batches: list[_Batch]) -> _Batch:
     points = [batch.points for batch in batches if batch.points is not None]
     files = [file for batch in batches for file in batch.files]
-    return _Batch(files, join_points(points) if points else None)
+    return _Batch(files, join_embeddings(points) if points else None)
 
 
-def _judge(classifier: FewShotClassifier, points: Points) -> Iterator[Row]:
+def _judge(classifier: FewShotClassifier, points: Embeddings) -> Iterator[Row]:
     judged = classifier.model.judge(points)
     nearest = classifier.model.nearest(points)
     classes = classifier.classes_.tolist()

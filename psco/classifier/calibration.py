@@ -31,7 +31,7 @@ from psco.data import ImageSet
 from psco.data.imageset import ImageArray
 from psco.errors import InputError, PscoError
 from psco.evaluation.embed import Encoder, load
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 from psco.files.checksums import read_facts, write_facts
 from psco.methods import METHODS
 from psco.recipes.build import build_views
@@ -135,7 +135,7 @@ def calibrate(
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(images))[:_IMAGES])
     once = view or cast(View, build_views(encoder.recipe).view_a)
-    points = encoder.points(images[chosen])  # (n,)
+    points = encoder.embed(images[chosen])  # (n,)
     support, query = points.support, _embed_views(encoder, images[chosen], once, seed)  # (V, n, d)
     strange = _likeness_of_strangers(points)
     temperatures, likenesses = [], []
@@ -208,7 +208,7 @@ def read_calibration(run: str | Path) -> Calibration | None:
     return Calibration.from_dict(facts, str(path))
 
 
-def _likeness_of_strangers(points: Points) -> float:
+def _likeness_of_strangers(points: Embeddings) -> float:
     """Give the cosine that few pairs of different images (n,) exceed: hardly any is of a class."""
     cosines = points.query @ points.support.T  # (n, n)
     apart = ~torch.eye(len(points), dtype=torch.bool)
@@ -225,7 +225,7 @@ def _embed_views(encoder: Encoder, images: np.ndarray, view: View, seed: int) ->
     for _ in range(_VIEWS):
         for begin in range(0, len(images), _BATCH):
             pictures = twice(to_batch(images[begin : begin + _BATCH]), generator)  # in [0, 1]
-            queries.append(encoder.embed((255 * pictures).round().to(torch.uint8)).query)
+            queries.append(encoder.embed_batch((255 * pictures).round().to(torch.uint8)).query)
     return torch.cat(queries).view(_VIEWS, len(images), -1)
 
 

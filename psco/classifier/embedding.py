@@ -10,7 +10,7 @@ import torch
 
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 from psco.views import resize, to_batch
 
 _THUMBNAIL = 32  # pixels
@@ -41,15 +41,17 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextmanager
-def embedding(encoder: Encoder, device: torch.device) -> Iterator[Callable[[np.ndarray], Points]]:
+def embedding(
+    encoder: Encoder, device: torch.device
+) -> Iterator[Callable[[np.ndarray], Embeddings]]:
     """Lend a network to a device; give the function that embeds images (n, H, W, C) there.
 
     The points come back to the CPU at once, and the network does when the block ends.
     """
 
-    def embed(images: np.ndarray) -> Points:
-        there = encoder.embed(to_batch(images).to(device))
-        return Points(there.features.cpu(), there.support.cpu(), there.query.cpu())
+    def embed(images: np.ndarray) -> Embeddings:
+        there = encoder.embed_batch(to_batch(images).to(device))
+        return Embeddings(there.features.cpu(), there.support.cpu(), there.query.cpu())
 
     try:
         encoder.method.to(device)

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from psco.classifier.bare import bare_points
+from psco.classifier.bare import bare_embeddings
 from psco.classifier.calibration import Calibration
 from psco.classifier.inputs import (
     check_classes,
@@ -27,7 +27,7 @@ from psco.classifier.storage import Stored, read_classifier, write_classifier
 from psco.classifier.supports import Shots
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -277,13 +277,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = 0 if first else len(self.support_names_)
         if self.network is None:
             features, labels = take_features(self, X, y, fitting=True, first=first)
-            return Shots(bare_points(features), labels, bare=True), names_of(features, start)
+            return Shots(bare_embeddings(features), labels, bare=True), names_of(features, start)
         labels = take_labels(y, count_pictures(X))
         points, pictures = embed_pictures(self.network, X, self.device, small_copies=True)
         return Shots(points, labels, pictures), names_of(X, start)
 
-    def _points(self, X: Any) -> Points:
+    def _points(self, X: Any) -> Embeddings:
         check_is_fitted(self)
         if self.network is None:
-            return bare_points(take_features(self, X, fitting=False)[0])
+            return bare_embeddings(take_features(self, X, fitting=False)[0])
         return embed_pictures(self.network, X, self.device)[0]

@@ -15,7 +15,7 @@ from psco.classifier.embedding import choose_device, embedding, thumbnails
 from psco.classifier.pictures import image_batches
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder, load
-from psco.evaluation.rules import Points, join_points
+from psco.evaluation.rules import Embeddings, join_embeddings
 
 
 def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
@@ -113,13 +113,13 @@ def check_classes(labels: np.ndarray, source: str) -> None:
 
 def embed_pictures(
     encoder: Encoder, X: Any, device: str, *, small_copies: bool = False
-) -> tuple[Points, np.ndarray | None]:
+) -> tuple[Embeddings, np.ndarray | None]:
     """Embed pictures of any kind, some at a time.
 
     Returns
     -------
-    Points, np.ndarray or None
-        Points (n,), and if asked for small copies (n, 32, 32, C) uint8.
+    Embeddings, np.ndarray or None
+        Embeddings (n,), and if asked for small copies (n, 32, 32, C) uint8.
     """
     points, small = [], []
     with embedding(encoder, choose_device(device)) as embed:
@@ -127,4 +127,4 @@ def embed_pictures(
             points.append(embed(images))
             if small_copies:
                 small.append(thumbnails(images))
-    return join_points(points), np.concatenate(small) if small else None
+    return join_embeddings(points), np.concatenate(small) if small else None

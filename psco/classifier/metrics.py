@@ -18,7 +18,7 @@ from psco.data import ImageSet
 from psco.data.tasks import Tasks, sample_tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 
 _BINS = 10  # of the reliability diagram
 
@@ -73,7 +73,7 @@ def open_set_quality(
     queries: int = 15,
     tasks: int = 200,
     seed: int = 0,
-    points: Points | None = None,
+    points: Embeddings | None = None,
 ) -> OpenSetQuality:
     """Measure probabilities and rejection on tasks with foreign pictures.
 
@@ -105,7 +105,7 @@ def open_set_quality(
             f"quality is measured with an encoder, on labelled images: {images.name!r}"
         )
     drawn = sample_tasks(images.labels, 2 * ways, shots, queries, tasks, seed)
-    points = network.points(images.images) if points is None else points
+    points = network.embed(images.images) if points is None else points
     chances, right, genuine, foreign, rejected = [], [], [], [], []
     labels = np.arange(ways).repeat(shots)
     truth = np.arange(ways).repeat(queries)
@@ -143,7 +143,9 @@ def open_set_quality(
     )
 
 
-def _gathered(points: Points, drawn: Tasks, ways: int) -> Iterator[tuple[Points, Points, Points]]:
+def _gathered(
+    points: Embeddings, drawn: Tasks, ways: int
+) -> Iterator[tuple[Embeddings, Embeddings, Embeddings]]:
     """Give supports (N K,), genuine queries (N Q,) and foreign ones (N Q,) of each task."""
     for support, query in zip(drawn.support, drawn.query, strict=True):
         parts = support[:ways], query[:ways], query[ways:]

@@ -20,7 +20,7 @@ from psco.classifier.confidence import (
 )
 from psco.classifier.supports import LeftOut, Shots, Task
 from psco.errors import InputError
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import adapt_heads, project, with_adaptation
 from psco.evaluation.rules.prototype import Prototype
 from psco.methods.psco import prototypes
@@ -122,7 +122,7 @@ class Model:
     threshold: float | None = None
     by_likeness: bool = False
 
-    def judge(self, points: Points) -> Judgement:
+    def judge(self, points: Embeddings) -> Judgement:
         """Judge points (n,), as the network or the person gave them."""
         scores = self.scores(points)
         rejected = self._rejected(points, scores)
@@ -135,21 +135,21 @@ class Model:
             rejected,
         )
 
-    def ready(self, points: Points) -> Points:
+    def ready(self, points: Embeddings) -> Embeddings:
         """Bring points, as the network or the person gave them, to where the supports are."""
         if self.standard is not None:
             return self.standard(points)
         return points if self.adapted is None else project(points.features, self.adapted)
 
-    def scores(self, points: Points) -> np.ndarray:
+    def scores(self, points: Embeddings) -> np.ndarray:
         """Score points (n,) for every class: (n, N)."""
         return self.task.scores(self.ready(points))
 
-    def likeness(self, points: Points) -> np.ndarray:
+    def likeness(self, points: Embeddings) -> np.ndarray:
         """Tell how near points (n,) are to the nearest class: (n,); see `Task.likeness`."""
         return self.task.likeness(self.ready(points))
 
-    def nearest(self, points: Points) -> np.ndarray:
+    def nearest(self, points: Embeddings) -> np.ndarray:
         """Give the index of the support that is most like each point: (n,)."""
         return self.task.nearest(self.ready(points))
 
@@ -157,7 +157,7 @@ class Model:
         """Give the same model beside other heads of the network; adapted ones stay."""
         return replace(self, task=replace(self.task, heads=self.adapted or heads))
 
-    def _rejected(self, points: Points, scores: np.ndarray) -> np.ndarray:
+    def _rejected(self, points: Embeddings, scores: np.ndarray) -> np.ndarray:
         if self.threshold is None:
             return np.zeros(len(scores), dtype=bool)
         if self.by_likeness:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from psco.classifier.calibration import calibrate_finished
-from psco.training.run import pretrain as train
+from psco.training import run as training
 
-pretrain = partial(train, on_finish=calibrate_finished)
+
+def pretrain(data: object, **options: Any) -> training.Run:
+    """Train a method on unlabelled images; options as of `psco.training.run.pretrain`."""
+    return training.pretrain(data, on_finish=calibrate_finished, **options)

@@ -31,7 +31,7 @@ from psco.classifier.calibration import Calibration
 from psco.classifier.supports import Shots
 from psco.errors import InputError, PscoError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import Heads, Points
+from psco.evaluation.rules import Embeddings, Heads
 from psco.files.atomic import atomic_path
 from psco.recipes.build import build_method
 from psco.recipes.recipe import check_recipe
@@ -146,7 +146,7 @@ def read_classifier(path: Path) -> Stored:
         about["parameters"],
         encoder,
         Shots(
-            Points(features, support, query),
+            Embeddings(features, support, query),
             labels,
             None if pictures is None else pictures.numpy(),
             bare=encoder is None,

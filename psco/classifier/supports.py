@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psco.evaluation.rules import Heads, Points, Rule, join_points
+from psco.evaluation.rules import Embeddings, Heads, Rule, join_embeddings
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of several tasks: 64 to 128 MiB
 
@@ -30,7 +30,7 @@ class Shots:
         Whether the points are features of unknown origin, rather than a network's.
     """
 
-    points: Points
+    points: Embeddings
     labels: np.ndarray
     pictures: np.ndarray | None = None
     bare: bool = False
@@ -41,7 +41,7 @@ class Shots:
         if self.pictures is not None and others.pictures is not None:
             pictures = np.concatenate([self.pictures, others.pictures])
         return Shots(
-            join_points([self.points, others.points]),
+            join_embeddings([self.points, others.points]),
             np.concatenate([self.labels, others.labels]),
             pictures,
             self.bare,
@@ -82,18 +82,18 @@ class Task:
         Of the network that made the points, if any.
     """
 
-    points: Points
+    points: Embeddings
     labels: Tensor
     ways: int
     rule: Rule
     centres: Rule
     heads: Heads | None = None
 
-    def scores(self, query: Points) -> np.ndarray:
+    def scores(self, query: Embeddings) -> np.ndarray:
         """Score queries (Q,) for every class: (Q, N)."""
         return self._ask(self.rule, query, self.labels, self.ways)
 
-    def likeness(self, query: Points) -> np.ndarray:
+    def likeness(self, query: Embeddings) -> np.ndarray:
         """Tell how near queries (Q,) are to the nearest class centre: (Q,).
 
         The cosine in [−1, 1], or minus the squared distance for bare features. Of the candidates,
@@ -104,7 +104,7 @@ class Task:
         likeness: np.ndarray = self._ask(self.centres, query, self.labels, self.ways).max(axis=1)
         return likeness
 
-    def nearest(self, query: Points) -> np.ndarray:
+    def nearest(self, query: Embeddings) -> np.ndarray:
         """Give the index (Q,) of the support that is most like each query."""
         supports = len(self.points)
         # Every support is a class of its own, and its own centre.
@@ -141,7 +141,7 @@ class Task:
             truth.append(self.labels[out].numpy())
         return LeftOut(np.concatenate(scores), np.concatenate(likeness), np.concatenate(truth))
 
-    def _ask(self, rule: Rule, query: Points, labels: Tensor, ways: int) -> np.ndarray:
+    def _ask(self, rule: Rule, query: Embeddings, labels: Tensor, ways: int) -> np.ndarray:
         one = torch.arange(len(self.points))[None]  # a single task
         all_ = torch.arange(len(query))[None]
         scores = rule(self.points[one], labels[None], query[all_], ways, self.heads)[0]  # (Q, N)

@@ -89,8 +89,8 @@ def pretrain(
     if out is None:
         raise InputError("--out is missing: the run folder to write, such as --out runs/first")
 
+    from psco.classifier.pretraining import pretrain as train
     from psco.ops.ranks import rank
-    from psco.training.run import pretrain as train
 
     run = train(
         data,

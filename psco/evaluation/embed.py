@@ -13,7 +13,7 @@ from torch import Tensor
 
 from psco.data.imageset import ImageArray
 from psco.errors import InputError
-from psco.evaluation.rules import Heads, Points, join_points
+from psco.evaluation.rules import Embeddings, Heads, join_embeddings
 from psco.methods import Method
 from psco.recipes.build import build_method, build_views
 from psco.recipes.recipe import Recipe, load_recipe
@@ -30,7 +30,7 @@ class Embedder(Protocol):
     def heads(self) -> Heads | None:
         """The heads that made the points."""
 
-    def points(self, images: ImageArray) -> Points:
+    def embed(self, images: ImageArray) -> Embeddings:
         """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
 
 
@@ -71,10 +71,10 @@ class Encoder:
         return Heads(method.projector, method.predictor, temperature, method, shape)
 
     def features(self, images: ImageArray) -> Tensor:
-        """Give the backbone's features (n, width) of images (n, H, W, C) uint8; see `points`."""
-        return self.points(images).features
+        """Give the backbone's features (n, width) of images (n, H, W, C) uint8; see `embed`."""
+        return self.embed(images).features
 
-    def points(self, images: ImageArray) -> Points:
+    def embed(self, images: ImageArray) -> Embeddings:
         """Embed images (n, H, W, C) uint8 once, for any rule: points (n,).
 
         Raises
@@ -88,10 +88,10 @@ class Encoder:
                 f"a network of {name!r} has no features before it meets a task; "
                 f"use the rule {self.method.rule!r}"
             )
-        return join_points([self.embed(to_batch(part)) for part in _batches(images)])
+        return join_embeddings([self.embed_batch(to_batch(part)) for part in _batches(images)])
 
     @torch.no_grad()
-    def embed(self, batch: Tensor) -> Points:
+    def embed_batch(self, batch: Tensor) -> Embeddings:
         """Embed a batch (b, C, H, W) uint8 that is where the network is: points (b,).
 
         If the recipe has views at test, the features are means over them and the image itself,
@@ -104,18 +104,18 @@ class Encoder:
             view_b, generator = build_views(self.recipe).view_b, AlikeGenerator().manual_seed(0)
             looks += [view_b(batch, generator) for _ in range(at_test)]
         features = torch.stack([self.method.backbone(look) for look in looks])  # (v, b, width)
-        return Points(
+        return Embeddings(
             features.mean(dim=0),
             _mean_direction([self.method.support_head(each) for each in features]),
             _mean_direction([self.method.query_head(each) for each in features]),
         )
 
-    def pixels(self, images: ImageArray) -> Points:
+    def pixels(self, images: ImageArray) -> Embeddings:
         """Give images (n, H, W, C) uint8 as the network takes them, for rules that train it.
 
         Returns
         -------
-        Points
+        Embeddings
             (n,), whose features are the flattened pixels (n, C·size·size).
         """
         image = self.recipe.image
@@ -125,15 +125,15 @@ class Encoder:
                 for part in _batches(images)
             ]
         )
-        return Points(pixels, pixels[:, :0], pixels[:, :0])
+        return Embeddings(pixels, pixels[:, :0], pixels[:, :0])
 
     def embed_query(self, images: ImageArray) -> Tensor:
         """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
-        return self.points(images).query
+        return self.embed(images).query
 
     def embed_support(self, images: ImageArray) -> Tensor:
         """Give Normalize(g∘f) of images (n, H, W, C) uint8: (n, d)."""
-        return self.points(images).support
+        return self.embed(images).support
 
 
 class RawPixels:
@@ -150,13 +150,13 @@ class RawPixels:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def points(self, images: ImageArray) -> Points:
+    def embed(self, images: ImageArray) -> Embeddings:
         """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8 as points."""
         pixels = torch.cat(
             [resize(to_batch(part), self.size).flatten(1) for part in _batches(images)]
         )
         pixels = F.normalize(pixels - pixels.mean(dim=1, keepdim=True), dim=1)
-        return Points(pixels, pixels, pixels)
+        return Embeddings(pixels, pixels, pixels)
 
 
 def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
@@ -167,7 +167,7 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     run
         The folder.
     views_at_test
-        Instead of the recipe's number, see `Encoder.embed`; not for classifiers, whose
+        Instead of the recipe's number, see `Encoder.embed_batch`; not for classifiers, whose
         ``calibration.json`` belongs to the latter.
 
     Raises

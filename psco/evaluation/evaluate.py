@@ -15,7 +15,7 @@ from psco.data.tasks import Tasks, sample_tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Embedder, Encoder, load
 from psco.evaluation.result import Report, interval
-from psco.evaluation.rules import RULES, Heads, Points, Rule
+from psco.evaluation.rules import RULES, Embeddings, Heads, Rule
 from psco.evaluation.rules.adapt import with_adaptation
 from psco.progress import Bar
 
@@ -97,7 +97,7 @@ def evaluate_tasks(
     classify = RULES[rule](**settled)
     for tasks in drawn:
         tasks.check(np.empty(0) if images.labels is None else images.labels)
-    points = points_for(classify, model, images)
+    points = embeddings_for(classify, model, images)
     reports = []
     for tasks in drawn:
         predicted = classify_tasks(points, tasks, classify, model.heads, progress)
@@ -126,7 +126,7 @@ def evaluate_tasks(
     return reports
 
 
-def points_for(rule: Rule, model: Embedder, images: ImageSet) -> Points:
+def embeddings_for(rule: Rule, model: Embedder, images: ImageSet) -> Embeddings:
     """Embed all images for a rule, once.
 
     Raises
@@ -135,14 +135,14 @@ def points_for(rule: Rule, model: Embedder, images: ImageSet) -> Points:
         If the rule trains a network and the model is none.
     """
     if not getattr(rule, "needs_pixels", False):
-        return model.points(images.images)
+        return model.embed(images.images)
     if not isinstance(model, Encoder):
         raise InputError(f"rule {type(rule).__name__!r} trains a network and needs a run folder")
     return model.pixels(images.images)
 
 
 def classify_tasks(
-    points: Points,
+    points: Embeddings,
     tasks: Tasks,
     rule: Rule,
     heads: Heads | None = None,

@@ -12,7 +12,7 @@ from psco.data import ImageSet, load_dataset
 from psco.data.tasks import sample_tasks
 from psco.evaluation.embed import Embedder, Encoder, RawPixels, load
 from psco.evaluation.evaluate import classify_tasks, draw_tasks, evaluate_tasks
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 from psco.evaluation.rules.prototype import Prototype
 from psco.experiments.recipe_report import REPORT, surroundings, write_report
 from psco.files.atomic import atomic_path
@@ -77,7 +77,7 @@ def run_demo(
         for name, (model, rule) in models.items()
         for report in evaluate_tasks(model, images, drawn, rule)
     ]
-    points = trained.points(images.images)
+    points = trained.embed(images.images)
     qualities = [
         open_set_quality(trained, images, w, k, 15, min(tasks, _TRUST_TASKS), seed, points)
         for w, k in TRUSTED
@@ -97,7 +97,7 @@ def run_demo(
     return report
 
 
-def _gallery(points: Points, images: ImageSet, seed: int) -> str:
+def _gallery(points: Embeddings, images: ImageSet, seed: int) -> str:
     assert images.labels is not None
     tables = []
     for number, (ways, shots) in enumerate(_PICTURED):

@@ -82,7 +82,7 @@ def _reduce(x: Tensor, operation: Any) -> Tensor:
     return reduced
 
 
-def agreed(flag: bool) -> bool:
+def any_rank(flag: bool) -> bool:
     """Tell whether any rank says so; all get the same answer.
 
     The answer travels between hosts, not devices: no rank waits for work on its device, and a rank
@@ -91,7 +91,7 @@ def agreed(flag: bool) -> bool:
     return bool(all_max(torch.tensor(flag, dtype=torch.uint8))) if world_size() > 1 else flag
 
 
-def first_says(value: float) -> float:
+def broadcast(value: float) -> float:
     """Give the number that rank 0 has, such as the reading of its clock, to all ranks."""
     if world_size() == 1:
         return value

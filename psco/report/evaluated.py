@@ -18,9 +18,9 @@ from psco.data import ImageSet
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Embedder, Encoder
-from psco.evaluation.evaluate import points_for
+from psco.evaluation.evaluate import embeddings_for
 from psco.evaluation.result import Report
-from psco.evaluation.rules import RULES, Points
+from psco.evaluation.rules import RULES, Embeddings
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map
 from psco.report.page import Part, number_table, page
@@ -48,7 +48,7 @@ def evaluation_page(
         What to call the model.
     """
     first = reports[0]
-    points = points_for(RULES[first.rule](**first.options), model, images)
+    points = embeddings_for(RULES[first.rule](**first.options), model, images)
     kind = "transductive" if first.transductive else "inductive"
     rows = [
         [f"{r.ways}-way {r.shots}-shot", f"{r.mean:.2f} ± {r.ci95:.2f}", str(r.tasks)]
@@ -88,7 +88,9 @@ def evaluation_page(
     return page("Few-shot evaluation", lead, parts, f"Settings {first.hash}.", warning)
 
 
-def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about: Report) -> str:
+def _task(
+    points: Embeddings, images: ImageSet, tasks: Tasks, model: Embedder, about: Report
+) -> str:
     ways, shots = tasks.setting
     support, query = tasks.support[0], tasks.query[0]  # (N, K), (N, Q)
     known, asked = (points[torch.from_numpy(part).reshape(-1)] for part in (support, query))
@@ -107,7 +109,7 @@ def _task(points: Points, images: ImageSet, tasks: Tasks, model: Embedder, about
 
 
 def _judge(
-    known: Points, labels: np.ndarray, asked: Points, model: Embedder, about: Report
+    known: Embeddings, labels: np.ndarray, asked: Embeddings, model: Embedder, about: Report
 ) -> tuple[np.ndarray, np.ndarray]:
     """Give what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
     rule = RULES[about.rule](**about.options)
@@ -135,7 +137,7 @@ def _classifier(shots: Shots, model: Embedder, about: Report) -> Model:
         return learn(shots, choices, model.heads, calibration, RandomState(about.seed))
 
 
-def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Points) -> Part:
+def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Embeddings) -> Part:
     try:
         qualities = [
             open_set_quality(
@@ -148,7 +150,7 @@ def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: 
     return trust_part(qualities)
 
 
-def _map(points: Points, images: ImageSet) -> str:
+def _map(points: Embeddings, images: ImageSet) -> str:
     assert images.labels is not None
     classes = np.unique(images.labels)[:_CLASSES_MAPPED]
     chosen = np.concatenate(

@@ -29,7 +29,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
 from psco.errors import InputError, PscoError
-from psco.ops.ranks import agreed, rank, world_size
+from psco.ops.ranks import any_rank, rank, world_size
 
 Strategy = Literal["auto", "ddp"]
 RANK_TIMEOUT = 60.0  # seconds
@@ -164,7 +164,7 @@ def _leave() -> None:
 
 
 @contextmanager
-def one_for_all(fabric: Fabric) -> Iterator[None]:
+def local_rank_zero_first(fabric: Fabric) -> Iterator[None]:
     """Let the first rank of every machine do something before the others, which find it done."""
     if fabric.local_rank > 0:
         _wait(fabric)
@@ -175,7 +175,7 @@ def one_for_all(fabric: Fabric) -> Iterator[None]:
 
 def _wait(fabric: Fabric) -> None:
     try:
-        agreed(True)
+        any_rank(True)
     except RuntimeError as error:
         raise _lost(fabric, error) from None
 

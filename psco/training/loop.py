@@ -15,7 +15,7 @@ from torch import Tensor
 
 from psco.errors import DivergedError, PscoError
 from psco.methods import Method
-from psco.ops.ranks import agreed, all_max, averaged, first_says, rank, synchronise, world_size
+from psco.ops.ranks import all_max, any_rank, averaged, broadcast, rank, synchronise, world_size
 from psco.progress import Bar
 from psco.recipes.recipe import Recipe
 from psco.training.averaging import WeightAverage
@@ -85,7 +85,7 @@ class Loop:
     def done(self) -> float:
         """The share of the run that is over, in [0, 1]."""
         if self.schedule.steps is None:  # all ranks go by one clock
-            return self.schedule.done(self.step, first_says(self.seconds))
+            return self.schedule.done(self.step, broadcast(self.seconds))
         return self.schedule.done(self.step, self.seconds)
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Loop:
         meter, mark, marked_step = Meter(), time.monotonic(), self.step
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
-        while self.done < 1 and not agreed(stop()):
+        while self.done < 1 and not any_rank(stop()):
             try:
                 meter.add(self._take_step(batches))
             except DivergedError as error:
@@ -155,7 +155,7 @@ class Loop:
                     log(row)
                 speed = f"{row['images_per_s']:.0f} images/s"
                 bar.update(self.done, f"loss {row['total']:.3f}  {speed}")
-            if agreed(due(self.step, time.monotonic())):
+            if any_rank(due(self.step, time.monotonic())):
                 save()
 
     def _take_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ from psco.training.distributed import (
     RANK_TIMEOUT,
     find_place,
     launch,
-    one_for_all,
+    local_rank_zero_first,
     training_together,
 )
 from psco.training.environment import environment, keep_freed_memory
@@ -189,7 +189,7 @@ def pretrain(
     fabric = launch(place, strategy, train.precision)
     main = rank() == 0
     progress = progress and main
-    with one_for_all(fabric):
+    with local_rank_zero_first(fabric):
         images = load_dataset(
             data,
             "train",

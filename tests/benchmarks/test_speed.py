@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +28,14 @@ from psco.errors import InputError, PscoError
 from psco.evaluation.rules import RULES
 from psco.methods.momentum import MomentumTwin
 from psco.recipes.build import build_method
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.speed", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+
 
 # ------------------------------------------------------------------------------------- statistics
 
@@ -274,8 +285,8 @@ def test_parts_keep_their_order_whatever_was_asked():
     assert make_plan().parts == PARTS
 
 
-def test_a_quick_run_prints_the_step_beside_the_naive_one_and_the_limit_as_json(psco):
-    done = psco("bench", "--quick", "--json", "--parts", "step", "naive", "limit")
+def test_a_quick_run_prints_the_step_beside_the_naive_one_and_the_limit_as_json():
+    done = bench("--quick", "--json", "--parts", "step", "naive", "limit")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     step = found["step"]
@@ -290,9 +301,9 @@ def test_a_quick_run_prints_the_step_beside_the_naive_one_and_the_limit_as_json(
     assert set(found["spreads"]) >= {"step.images_per_s", "step.seconds", "naive.seconds"}
 
 
-def test_a_quick_run_prints_evaluation_and_growth_as_json(psco):
+def test_a_quick_run_prints_evaluation_and_growth_as_json():
     words = ["--parts", "evaluate", "--parts", "growth", "--repeats", 1]
-    done = psco("bench", "--quick", "--json", *words)
+    done = bench("--quick", "--json", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for rule in ("prototype", "adapt"):
@@ -309,8 +320,8 @@ def test_a_quick_run_prints_evaluation_and_growth_as_json(psco):
     assert "step" not in found
 
 
-def test_a_quick_run_prints_a_table_of_how_soon_the_program_answers(psco):
-    done = psco("bench", "--quick", "--parts", "start", "--repeats", 1)
+def test_a_quick_run_prints_a_table_of_how_soon_the_program_answers():
+    done = bench("--quick", "--parts", "start", "--repeats", 1)
     assert done.returncode == 0, done.stderr
     for name in ("start.help_s", "start.classify_cold_s", "start.classify_warm_ms"):
         assert name in done.stdout

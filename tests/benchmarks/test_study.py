@@ -14,7 +14,7 @@ import pytest
 from psco.recipes.build import build_views
 from psco.recipes.recipe import load_recipe
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 from study_variants import BASE, STUDIES  # noqa: E402
 

@@ -27,7 +27,7 @@ from psco.cli import using
 from psco.data.reading.decode import decode_image
 from psco.errors import InputError
 from psco.evaluation.embed import load
-from psco.evaluation.rules import Points
+from psco.evaluation.rules import Embeddings
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import save_checkpoint, start_folder
@@ -176,9 +176,9 @@ def test_the_command_holds_a_few_pictures_at_a_time_however_many_there_are(
     file = tmp_path / "lines.psco"
     assert command("fit", run, supports, "-o", file).exit_code == 0
     draw(tmp_path / "many", "across", range(200))
-    pixels, points = Alive(decode_image), Alive(Points)
+    pixels, points = Alive(decode_image), Alive(Embeddings)
     monkeypatch.setattr("psco.classifier.pictures.decode_image", pixels)
-    monkeypatch.setattr("psco.classifier.embedding.Points", points)
+    monkeypatch.setattr("psco.classifier.embedding.Embeddings", points)
     monkeypatch.setattr("psco.classifier.bulk.BATCH", 8)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     outputs = ["--csv", tmp_path / "out.csv", "--html", tmp_path / "out.html", "--json"]

@@ -186,7 +186,7 @@ def test_adapted_heads_say_what_the_rule_adapt_says(run, tiny, predictor):
     images, _ = patterns(4)
     recipe = load_recipe("glyphs", [*tiny, f"heads.predictor={predictor}"])
     encoder = Encoder.untrained(recipe)
-    points, truth = encoder.points(images[..., None]), torch.arange(3).repeat_interleave(4)
+    points, truth = encoder.embed(images[..., None]), torch.arange(3).repeat_interleave(4)
     own = project(points.features, adapt_heads(points.features, truth, encoder.heads, 7))
     scores = own.query @ prototypes(own.support, truth, 3).T
     one = torch.arange(12)[None]

@@ -56,7 +56,7 @@ def test_what_is_measured_is_what_people_get(run, images, shots):
 
 def test_an_encoder_and_points_that_are_embedded_already_give_the_same(run, images):
     encoder = psco.load(run)
-    points = encoder.points(images.images)
+    points = encoder.embed(images.images)
     one = psco.open_set_quality(encoder, images, 3, tasks=5, queries=5, points=points)
     assert one == psco.open_set_quality(encoder, images, 3, tasks=5, queries=5)
     assert one != psco.open_set_quality(encoder, images, 3, tasks=5, queries=5, seed=1)

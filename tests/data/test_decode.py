@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from psco.data import decode
+from psco.data.reading import decode
 from psco.data.reading.decode import DecodeError, decode_image, probe_image
 from psco.errors import InputError
 

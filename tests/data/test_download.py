@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psco.data import download as download_module
+from psco.data.reading import download as download_module
 from psco.data.reading.archive import extract
 from psco.data.reading.download import download
 from psco.errors import InputError, PscoError

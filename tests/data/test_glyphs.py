@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter, ImageOps
 
-from psco.data import glyphs
+from psco.data.sets import glyphs
 from psco.data.sets.glyphs import ALPHABETS, CHARACTERS, DRAWINGS, draw_glyphs, load_glyphs
 from psco.errors import InputError
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from psco.data import miniimagenet
 from psco.data.reading.listing import Listing
 from psco.data.reading.pack import pack
+from psco.data.sets import miniimagenet
 from psco.data.sets.miniimagenet import list_miniimagenet, load_miniimagenet, read_pickle
 from psco.errors import InputError
 

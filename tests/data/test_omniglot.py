@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from psco.data import omniglot
+from psco.data.sets import omniglot
 from psco.data.sets.omniglot import RotatedImages, load_omniglot, split_characters
 from psco.errors import InputError, PscoError
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from psco.data import pack as pack_module
+from psco.data.reading import pack as pack_module
 from psco.data.reading.bad import write_bad_files
 from psco.data.reading.own import list_folder, list_paths
 from psco.data.reading.pack import pack

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from psco.errors import InputError
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt_together import are_usual
 from psco.networks import predictor, projector
 
@@ -39,7 +39,7 @@ def usual(temperature: float = 0.5) -> Heads:
 
 
 def tasks(labels, heads, queries=4, seed=1):
-    """Points of Gaussian clusters for labels (T, S); the rule reads nothing but the features."""
+    """Embeddings of Gaussian clusters for labels (T, S); the rule reads nothing but the features."""
     generator = torch.Generator().manual_seed(seed)
     ways = int(labels.max()) + 1
     truth = torch.arange(ways).repeat_interleave(queries).expand(len(labels), -1)
@@ -52,7 +52,7 @@ def tasks(labels, heads, queries=4, seed=1):
             u = heads.projector(x.flatten(0, 1))
             v = heads.predictor(u)
         shape = (*y.shape, -1)
-        return Points(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
+        return Embeddings(x, F.normalize(u, dim=1).view(shape), F.normalize(v, dim=1).view(shape))
 
     return (sample(labels), labels, sample(truth), ways), truth
 
@@ -180,7 +180,7 @@ def test_heads_that_are_frozen_and_in_inference_mode_adapt_too(make):
         module.requires_grad_(False)
     with torch.inference_mode():
         support, labels, query, ways = setting
-        again = Points(support.features + 0, support.support, support.query)
+        again = Embeddings(support.features + 0, support.support, support.query)
         scores = RULES["adapt"](steps=5)(again, labels + 0, query, ways, heads)
     torch.testing.assert_close(scores, expected)
 
@@ -203,7 +203,7 @@ def test_predictions_in_single_precision_are_those_of_the_loop_and_better_than_b
         torch.arange(5).repeat_interleave(5).expand(8, -1), heads, queries=15
     )
     single = [
-        Points(p.features.float(), p.support.float(), p.query.float()) for p in (support, query)
+        Embeddings(p.features.float(), p.support.float(), p.query.float()) for p in (support, query)
     ]
     for module in (heads.projector, heads.predictor):
         module.float()
@@ -227,7 +227,7 @@ def test_adapt_says_what_it_lacks():
         adapt(support, labels, query, ways, Heads(nn.Identity(), nn.Identity()))
     with pytest.raises(InputError, match="temperature must be > 0, not 0"):
         adapt(support, labels, query, ways, Heads(heads.projector, heads.predictor, 0))
-    single = Points(support.features[:, :1], support.support[:, :1], support.query[:, :1])
+    single = Embeddings(support.features[:, :1], support.support[:, :1], support.query[:, :1])
     with pytest.raises(InputError, match="needs two supports at least"):
         adapt(single, labels[:, :1], query, 1, heads)
 

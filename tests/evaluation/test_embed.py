@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import psco
 from psco.errors import InputError
-from psco.evaluation.rules import Points, join_points
+from psco.evaluation.rules import Embeddings, join_embeddings
 from psco.recipes.build import build_views
 from psco.recipes.recipe import load_recipe
 from psco.views import VIEW_PARTS, AlikeGenerator, to_batch
@@ -26,7 +26,7 @@ def encoder(tiny):
     return psco.Encoder.untrained(load_recipe("glyphs", [*tiny, *views]))
 
 
-def assert_same(one: Points, other: Points) -> None:
+def assert_same(one: Embeddings, other: Embeddings) -> None:
     for name in ("features", "support", "query"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=2e-6)
 
@@ -43,19 +43,19 @@ def test_views_at_test_are_averaged_with_the_image_itself(encoder, tiny, picture
     view, generator = build_views(encoder.recipe).view_b, AlikeGenerator().manual_seed(0)
     looks = [encoder.method.backbone(view(to_batch(pictures), generator)) for _ in range(3)]
     looks.insert(0, plain.features(pictures))
-    found = encoder.points(pictures)
+    found = encoder.embed(pictures)
     torch.testing.assert_close(found.features, sum(looks) / 4)
     for head, units in (("support_head", found.support), ("query_head", found.query)):
         total = sum(getattr(encoder.method, head)(features) for features in looks)
         torch.testing.assert_close(units, F.normalize(total, dim=1))
-    assert not torch.allclose(found.query, plain.points(pictures).query, atol=1e-3)
+    assert not torch.allclose(found.query, plain.embed(pictures).query, atol=1e-3)
 
 
 def test_an_image_is_embedded_the_same_alone_in_any_batch_and_in_any_order(encoder, pictures):
-    whole = encoder.points(pictures)
-    assert_same(join_points([encoder.points(pictures[n : n + 1]) for n in range(60)]), whole)
+    whole = encoder.embed(pictures)
+    assert_same(join_embeddings([encoder.embed(pictures[n : n + 1]) for n in range(60)]), whole)
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
-    assert_same(encoder.points(pictures[order.numpy()]), whole[order])
+    assert_same(encoder.embed(pictures[order.numpy()]), whole[order])
 
 
 def test_classifiers_see_the_views_at_test_too(encoder, pictures):

@@ -18,7 +18,7 @@ from psco.cli import testing
 from psco.data.tasks import sample_tasks
 from psco.evaluation.embed import Encoder, RawPixels
 from psco.evaluation.evaluate import classify_tasks, draw_tasks, evaluate_tasks
-from psco.evaluation.rules import RULES, Points
+from psco.evaluation.rules import RULES, Embeddings
 from psco.evaluation.rules.prototype import Prototype
 from psco.progress import Bar
 from psco.recipes.build import build_method
@@ -33,8 +33,8 @@ class Table:
     def __init__(self, query, support) -> None:
         self.query, self.support = query, support
 
-    def points(self, images):
-        return Points(self.support, self.support, self.query)
+    def embed(self, images):
+        return Embeddings(self.support, self.support, self.query)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_predictions_and_accuracy_are_those_of_a_loop_over_tasks(images, table):
 
 def test_predictions_do_not_change_when_queries_are_permuted_or_split(images):
     encoder = Encoder.untrained(psco.load_recipe("glyphs"))
-    points = encoder.points(images.images)
+    points = encoder.embed(images.images)
     tasks = sample_tasks(images.labels, 5, 1, 7, 10, 0)
     together = classify_tasks(points, tasks, Prototype())
     order = np.random.default_rng(1).permutation(80)
@@ -159,7 +159,7 @@ def test_slow_rules_report_their_mean_after_a_few_tasks_each(images, table, monk
     seen = []
     monkeypatch.setattr(Bar, "update", lambda _, done, news: seen.append((done, news)))
     tasks, rule = sample_tasks(images.labels, 4, 3, 5, 20, 0), Slow()
-    classify_tasks(table.points(None), tasks, rule, progress=True)
+    classify_tasks(table.embed(None), tasks, rule, progress=True)
     assert rule.sizes == [8, 8, 4]
     assert seen == [(0.4, "mean 25.00 %"), (0.8, "mean 25.00 %"), (1.0, "mean 25.00 %")]
     slow = {name for name in RULES if hasattr(RULES[name], "tasks_at_once")}

@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from psco.errors import InputError
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.sgd import remains, step, step_product, step_rows, trained
 from psco.networks import predictor, projector
 
@@ -37,12 +37,12 @@ def heads() -> Heads:
     return Heads(g.eval(), h.eval(), 0.5)
 
 
-def points(features: torch.Tensor, heads: Heads) -> Points:
+def points(features: torch.Tensor, heads: Heads) -> Embeddings:
     """Embed (T, n, WIDTH) as an encoder would."""
     with torch.no_grad():
         u = heads.projector(features.flatten(0, 1))
         v = heads.predictor(u)
-    return Points(
+    return Embeddings(
         features,
         F.normalize(u, dim=1).view(*features.shape[:2], -1),
         F.normalize(v, dim=1).view(*features.shape[:2], -1),
@@ -108,7 +108,7 @@ def test_a_task_is_scored_alike_alone_and_among_others(name, setting, heads):
 def reordered(setting):
     support, labels, query, ways = setting
     order = torch.randperm(15, generator=torch.Generator().manual_seed(1))
-    pick = Points(query.features[:, order], query.support[:, order], query.query[:, order])
+    pick = Embeddings(query.features[:, order], query.support[:, order], query.query[:, order])
     return (support, labels, pick, ways), order
 
 
@@ -121,7 +121,7 @@ def test_an_inductive_rule_scores_a_query_alike_whatever_the_other_queries(name,
     torch.testing.assert_close(score(name, shuffled, heads), together[:, order], rtol=0, atol=1e-5)
     for one in range(0, 15, 7):
         only = slice(one, one + 1)
-        alone = Points(query.features[:, only], query.support[:, only], query.query[:, only])
+        alone = Embeddings(query.features[:, only], query.support[:, only], query.query[:, only])
         scores = score(name, (support, labels, alone, ways), heads)
         torch.testing.assert_close(scores, together[:, only], rtol=0, atol=1e-5)
 
@@ -133,7 +133,7 @@ def test_the_transductive_rule_depends_on_the_other_queries_but_not_on_their_ord
     together = score("transductive", setting, heads)
     shuffled, order = reordered(setting)
     torch.testing.assert_close(score("transductive", shuffled, heads), together[:, order])
-    few = Points(query.features[:, :4], query.support[:, :4], query.query[:, :4])
+    few = Embeddings(query.features[:, :4], query.support[:, :4], query.query[:, :4])
     apart = score("transductive", (support, labels, few, ways), heads)
     assert not torch.allclose(apart, together[:, :4], atol=1e-3)
 
@@ -293,7 +293,7 @@ def test_logistic_has_converged_to_the_probabilities_of_scikit_learns(C, setting
 @pytest.mark.parametrize("name", ["ridge", "logistic"])
 def test_regression_ignores_the_scale_of_features_and_survives_supports_that_are_equal(name, heads):
     support, labels, query, ways = draw(equal_shots(2, 3, 4), equal_shots(2, 3, 5), 3, heads)
-    large = [Points(1000 * p.features, p.support, p.query) for p in (support, query)]
+    large = [Embeddings(1000 * p.features, p.support, p.query) for p in (support, query)]
     scores = RULES[name]()(support, labels, query, ways, heads)
     again = RULES[name]()(large[0], labels, large[1], ways, heads)
     torch.testing.assert_close(again, scores, rtol=1e-3, atol=1e-3)
@@ -364,7 +364,7 @@ def clusters(shots, balanced, separation):
     def sample(y):
         noise = torch.randn(*y.shape, 64, generator=generator)
         z = F.normalize(centres.gather(1, y[..., None].expand(-1, -1, 64)) + noise, dim=2)
-        return Points(z, z, z)
+        return Embeddings(z, z, z)
 
     return (sample(labels), labels, sample(truth), 5, None), truth
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import psco
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import adapt_one_by_one
 from psco.evaluation.rules.adapt_together import adapt_together, are_usual
 
@@ -25,7 +25,7 @@ def heads() -> Heads:
     return Heads(g.eval(), h.eval(), temperature=0.5)
 
 
-def clusters(heads: Heads, labels: torch.Tensor, seed: int, noise: float = 0.2) -> Points:
+def clusters(heads: Heads, labels: torch.Tensor, seed: int, noise: float = 0.2) -> Embeddings:
     """Give points (T, S) around well separated centres, the same for every seed."""
     centres = 3 * torch.eye(WAYS, WIDTH)
     generator = torch.Generator().manual_seed(seed)
@@ -33,7 +33,7 @@ def clusters(heads: Heads, labels: torch.Tensor, seed: int, noise: float = 0.2) 
     with torch.no_grad():
         z = heads.projector(x.flatten(0, 1)).view(*labels.shape, D)
         q = heads.predictor(z.flatten(0, 1)).view(*labels.shape, D)
-    return Points(x, F.normalize(z, dim=-1), F.normalize(q, dim=-1))
+    return Embeddings(x, F.normalize(z, dim=-1), F.normalize(q, dim=-1))
 
 
 SUPPORTS = {
@@ -64,8 +64,8 @@ def test_inductive_rules_do_not_care_how_queries_are_ordered_or_split(name, head
     together = rule(support, labels, query, WAYS, heads)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
 
-    def some(index: torch.Tensor) -> Points:
-        return Points(query.features[:, index], query.support[:, index], query.query[:, index])
+    def some(index: torch.Tensor) -> Embeddings:
+        return Embeddings(query.features[:, index], query.support[:, index], query.query[:, index])
 
     permuted = rule(support, labels, some(order), WAYS, heads)
     torch.testing.assert_close(permuted, together[:, order], rtol=1e-3, atol=1e-4)

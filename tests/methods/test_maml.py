@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import psco
 from psco.errors import DivergedError, InputError, PscoError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import RULES, Heads, Points
+from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.methods.maml import MAML
 from psco.ops.inner_loop import TaskNorm
 from psco.recipes.recipe import load_recipe
@@ -145,9 +145,9 @@ def test_tasks_side_by_side_are_tasks_one_after_the_other():
 # ------------------------------------------------------------------------------------------ rule
 
 
-def points(x: Tensor) -> Points:  # (T, n, C, H, W)
+def points(x: Tensor) -> Embeddings:  # (T, n, C, H, W)
     pixels = x.flatten(2)
-    return Points(pixels, pixels[..., :0], pixels[..., :0])
+    return Embeddings(pixels, pixels[..., :0], pixels[..., :0])
 
 
 def task(ways: int = 3, tasks: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,7 +266,7 @@ def test_its_network_keeps_no_statistics_and_its_features_are_not_for_use(images
     assert any(isinstance(layer, TaskNorm) for layer in layers)
     assert not any(isinstance(layer, nn.BatchNorm2d) for layer in layers)
     with pytest.raises(InputError, match="no features before it meets a task; use the rule 'maml'"):
-        encoder.points(images.images)
+        encoder.embed(images.images)
 
 
 def test_an_inner_loop_that_diverges_stops_the_run_with_its_last_checkpoint(images, tmp_path):

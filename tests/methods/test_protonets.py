@@ -11,7 +11,7 @@ from torch import nn
 
 from psco.data import ImageSet
 from psco.errors import InputError
-from psco.evaluation.rules import RULES, Points
+from psco.evaluation.rules import RULES, Embeddings
 from psco.methods import Episode
 from psco.methods.protonets import ProtoNets, protonet_loss
 from psco.training.feed import EpisodeFeed, feed_for
@@ -62,18 +62,18 @@ def test_the_rule_picks_the_nearest_mean_in_the_euclidean_sense():
     query = torch.tensor([[[0.6, 1.0]]])
     none = torch.empty(1, 4, 0)
     scores = RULES["euclidean"]()(
-        Points(support, none, none),
+        Embeddings(support, none, none),
         torch.tensor([[0, 0, 1, 1]]),
-        Points(query, none[:, :1], none[:, :1]),
+        Embeddings(query, none[:, :1], none[:, :1]),
         2,
         None,
     )
     torch.testing.assert_close(scores, -torch.tensor([[[1.4**2 + 1, 0.4**2 + 81]]]))
     assert (
         RULES["class-mean"]()(
-            Points(support, none, none),
+            Embeddings(support, none, none),
             torch.tensor([[0, 0, 1, 1]]),
-            Points(query, none[:, :1], none[:, :1]),
+            Embeddings(query, none[:, :1], none[:, :1]),
             2,
             None,
         ).argmax()

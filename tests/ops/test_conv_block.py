@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from psco.networks import first_block
 from psco.networks.convnet import ConvNet
+from psco.ops import first_block
 from psco.ops.conv_block import can_fuse, conv_block
 from psco.ops.first_block import patch_moments, patches
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from psco import kernels
 from psco.networks.heads import predictor, projector
+from psco.ops import native as kernels
 from psco.ops.contrast import contrast_with_queue, contrast_with_target
 from psco.ops.conv_block import can_fuse, conv_block
 from psco.ops.native import build

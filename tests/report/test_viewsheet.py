@@ -18,7 +18,7 @@ from psco.recipes.recipe import load_recipe, recipe_names
 from psco.report.viewsheet import contact_sheet
 from psco.views import VIEW_PARTS
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 OWN = [name for name in recipe_names() if name.startswith("own-")]
 
 

@@ -25,7 +25,7 @@ from psco.training.checkpoint import (
 )
 from psco.training.logging import csv_logger, read_metrics
 
-OLD = Path(__file__).parent / "fixtures" / "run-format-1"
+OLD = Path(__file__).parents[1] / "fixtures" / "run-format-1"
 OLD_IMAGES = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 1), dtype=np.uint8)
 
 
@@ -183,7 +183,7 @@ def test_a_run_folder_of_format_1_is_read_and_resumed(tmp_path):
     assert read_environment(folder)["command"] == ["psco", "pretrain"]
     assert read_calibration(folder) is not None
     assert load_resume(folder)["step"] == 4
-    assert psco.load(folder).points(OLD_IMAGES).query.shape == (20, 4)
+    assert psco.load(folder).embed(OLD_IMAGES).query.shape == (20, 4)
     run = psco.pretrain(OLD_IMAGES, out=folder, resume=True, progress=False)
     assert run.steps == 6
     assert [row["step"] for row in run.metrics] == [1, 2, 3, 4, 5, 6]

@@ -25,11 +25,11 @@ import psco as library
 from psco.cli import app
 from psco.errors import InputError
 from psco.ops.ranks import (
-    agreed,
     all_max,
     all_sum,
+    any_rank,
     averaged,
-    first_says,
+    broadcast,
     gather,
     own_rows,
     synchronise,
@@ -40,7 +40,7 @@ from psco.training.feed import Feed
 from psco.training.logging import read_metrics
 from psco.views import VIEW_PARTS, View, step_generator
 
-WORKER = Path(__file__).parent / "ranks_worker.py"
+WORKER = Path(__file__).parents[1] / "ranks_worker.py"
 SECONDS = 600  # on a busy machine processes take their time to start
 PROGRAM = [sys.executable, "-m", "psco"]
 
@@ -262,9 +262,9 @@ def test_by_itself_a_process_is_all_ranks():
     assert all_sum(x) is x
     assert all_max(x) is x
     assert torch.equal(x[own_rows(4)], x)
-    assert agreed(True)
-    assert not agreed(False)
-    assert first_says(3.5) == 3.5
+    assert any_rank(True)
+    assert not any_rank(False)
+    assert broadcast(3.5) == 3.5
     assert averaged({"loss": 2.0}) == {"loss": 2.0}
 
 
@@ -279,7 +279,7 @@ def test_variants_of_batchnorm_are_refused_rather_than_synchronised_wrongly():
 def test_number_formats_are_those_asked_for_on_one_device(tmp_path, tiny, pictures):
     losses = {}
     for precision in ("32-true", "64-true", "bf16-mixed"):
-        with mock.patch("psco.training.run.calibrate_finished"):
+        with mock.patch("psco.classifier.pretraining.calibrate_finished"):
             run = library.pretrain(
                 pictures,
                 out=tmp_path / precision,

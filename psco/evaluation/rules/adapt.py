@@ -14,7 +14,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.evaluation.rules.adapt_together import adapt_together, are_usual
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from psco.methods.psco import contrastive_loss, prototypes
 
@@ -40,7 +40,12 @@ class Adapt:
     tasks_at_once: ClassVar[int] = 48
 
     def __call__(
-        self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
+        self,
+        support: Embeddings,
+        labels: Tensor,
+        query: Embeddings,
+        ways: int,
+        heads: Heads | None = None,
     ) -> Tensor:
         """Give cosines (T, Q, N).
 
@@ -140,8 +145,8 @@ def adapt_heads(features: Tensor, labels: Tensor, heads: Heads, steps: int) -> H
 
 
 @torch.no_grad()
-def project(features: Tensor, heads: Heads) -> Points:
+def project(features: Tensor, heads: Heads) -> Embeddings:
     """Send features (n, width) through heads: points (n,)."""
     z = heads.projector(features)
     query = F.normalize(heads.predictor(z), dim=1)
-    return Points(features, F.normalize(z, dim=1), query)
+    return Embeddings(features, F.normalize(z, dim=1), query)

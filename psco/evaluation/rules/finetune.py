@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from psco.errors import DivergedError, InputError
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 from psco.methods.maml import MAML, split_parameters
 from psco.networks import output_width
 from psco.ops.inner_loop import Statistics, inner_loop, query_logits, with_task_norm
@@ -44,7 +44,12 @@ class MamlSteps:
         return self.statistics == "query"
 
     def __call__(
-        self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
+        self,
+        support: Embeddings,
+        labels: Tensor,
+        query: Embeddings,
+        ways: int,
+        heads: Heads | None = None,
     ) -> Tensor:
         """Give logits (T, Q, N).
 
@@ -92,7 +97,12 @@ class FromScratch:
         return self.statistics == "query"
 
     def __call__(
-        self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None = None
+        self,
+        support: Embeddings,
+        labels: Tensor,
+        query: Embeddings,
+        ways: int,
+        heads: Heads | None = None,
     ) -> Tensor:
         """Give logits (T, Q, N)."""
         if heads is None or heads.network is None:
@@ -112,9 +122,9 @@ class FromScratch:
 def _train_and_answer(
     rule: MamlSteps | FromScratch,
     network: nn.Module,
-    support: Points,
+    support: Embeddings,
     labels: Tensor,
-    query: Points,
+    query: Embeddings,
     ways: int,
     heads: Heads,
 ) -> Tensor:  # (T, Q, N)

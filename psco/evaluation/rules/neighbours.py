@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Neighbours:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:

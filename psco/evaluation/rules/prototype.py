@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 from psco.methods.protonets import squared_distances
 from psco.methods.psco import prototypes
 
@@ -21,9 +21,9 @@ class Prototype:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
@@ -40,9 +40,9 @@ class ClassMean:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
@@ -59,9 +59,9 @@ class Euclidean:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:

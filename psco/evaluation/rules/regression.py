@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 
 _ROUNDS = 200  # of logistic regression
 
@@ -37,9 +37,9 @@ class Ridge:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
@@ -68,9 +68,9 @@ class Logistic:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:

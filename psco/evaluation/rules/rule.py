@@ -12,7 +12,7 @@ from psco.methods import Method
 
 
 @dataclass(frozen=True)
-class Points:
+class Embeddings:
     """Images as a rule sees them: embedded once, before any task is drawn.
 
     The first axes are whatever the caller has: (n,) images of a set, or (T, S) of many tasks.
@@ -32,14 +32,14 @@ class Points:
     def __len__(self) -> int:
         return len(self.features)
 
-    def __getitem__(self, index: Tensor) -> Points:
+    def __getitem__(self, index: Tensor) -> Embeddings:
         """Gather points along the first axis; ``index`` may have any shape."""
-        return Points(self.features[index], self.support[index], self.query[index])
+        return Embeddings(self.features[index], self.support[index], self.query[index])
 
 
-def join_points(parts: list[Points]) -> Points:
+def join_embeddings(parts: list[Embeddings]) -> Embeddings:
     """Put points (n,) of several batches one after the other."""
-    return Points(
+    return Embeddings(
         torch.cat([part.features for part in parts]),
         torch.cat([part.support for part in parts]),
         torch.cat([part.query for part in parts]),
@@ -80,18 +80,18 @@ class Rule(Protocol):
         """Whether the scores of a query depend on the other queries of its task."""
 
     def __call__(
-        self, support: Points, labels: Tensor, query: Points, ways: int, heads: Heads | None
+        self, support: Embeddings, labels: Tensor, query: Embeddings, ways: int, heads: Heads | None
     ) -> Tensor:
         """Score queries.
 
         Parameters
         ----------
         support
-            Points (T, S) with a label each.
+            Embeddings (T, S) with a label each.
         labels
             (T, S) int64 in 0..ways−1; every class occurs, in any number.
         query
-            Points (T, Q).
+            Embeddings (T, Q).
         ways
             Number of classes N.
         heads

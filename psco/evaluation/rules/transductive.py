@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.evaluation.rules.rule import Heads, Points
+from psco.evaluation.rules.rule import Embeddings, Heads
 from psco.methods.psco import prototypes
 
 _TEMPERATURE = 0.1  # of cosines
@@ -40,9 +40,9 @@ class SoftSinkhorn:
 
     def __call__(
         self,
-        support: Points,
+        support: Embeddings,
         labels: Tensor,
-        query: Points,
+        query: Embeddings,
         ways: int,
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
