@@ -39,7 +39,7 @@ def usual(temperature: float = 0.5) -> Heads:
 
 
 def tasks(labels, heads, queries=4, seed=1):
-    """Embeddings of Gaussian clusters for labels (T, S); the rule reads nothing but the features."""
+    """Return Gaussian clusters for labels (T, S); the rule reads only the features."""
     generator = torch.Generator().manual_seed(seed)
     ways = int(labels.max()) + 1
     truth = torch.arange(ways).repeat_interleave(queries).expand(len(labels), -1)
