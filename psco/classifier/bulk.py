@@ -14,9 +14,9 @@ from psco.classifier import FewShotClassifier
 from psco.classifier.embedding import choose_device, embedding
 from psco.classifier.inputs import check_classes
 from psco.classifier.pictures import BATCH, decoded, path_in
-from psco.data.reading.bad import reason
+from psco.data.reading.folders import list_images
 from psco.data.reading.listing import Listing
-from psco.data.reading.own import list_images
+from psco.data.reading.undecodable import reason
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import Embeddings, join_embeddings

@@ -32,7 +32,7 @@ from psco.data.imageset import ImageArray
 from psco.errors import InputError, PscoError
 from psco.evaluation.embed import Encoder, load
 from psco.evaluation.rules import Embeddings
-from psco.files.checksums import read_facts, write_facts
+from psco.files.checksums import read_json, write_json
 from psco.methods import METHODS
 from psco.recipes.build import build_views
 from psco.training.checkpoint import read_recipe
@@ -175,7 +175,7 @@ def calibrate_run(
     with torch.random.fork_rng():  # fresh weights, which are about to be replaced, use it
         encoder = load(run)
     found = calibrate(encoder, pixels, seed=seed, view=view)
-    write_facts(Path(run) / CALIBRATION, found.as_dict())
+    write_json(Path(run) / CALIBRATION, found.as_dict())
     return found
 
 
@@ -204,7 +204,7 @@ def read_calibration(run: str | Path) -> Calibration | None:
     path = Path(run) / CALIBRATION
     if not path.is_file():
         return None
-    facts, _ = read_facts(path, "remove it, or make it anew")
+    facts, _ = read_json(path, "remove it, or make it anew")
     return Calibration.from_dict(facts, str(path))
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from psco.data import with_channels
 from psco.data.reading.decode import decode_image, probe_image
+from psco.data.reading.folders import ChosenFiles, list_images, list_paths
 from psco.data.reading.listing import Listing, image_files
 from psco.data.reading.objects import from_array, from_torch_dataset
-from psco.data.reading.own import ChosenFiles, list_images, list_paths
 from psco.data.reading.pool import each_file
 from psco.data.reading.source import FolderSource
 from psco.errors import InputError

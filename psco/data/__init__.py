@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.bad import MAX_BAD
+from psco.data.reading.folders import list_images, list_paths
 from psco.data.reading.objects import (
     from_array,
     from_hf_dataset,
@@ -16,9 +16,9 @@ from psco.data.reading.objects import (
     is_hf_dataset,
     is_torch_dataset,
 )
-from psco.data.reading.own import list_images, list_paths
 from psco.data.reading.pack import pack as pack_files  # `psco.data.reading.pack` stays the module
 from psco.data.reading.shards import are_shards, load_shards
+from psco.data.reading.undecodable import MAX_BAD
 from psco.data.sets.benchmarks import load_benchmark
 from psco.data.sets.catalogue import BENCHMARKS
 from psco.data.sets.glyphs import load_glyphs

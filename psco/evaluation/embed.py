@@ -18,7 +18,7 @@ from psco.methods import Method
 from psco.recipes.build import build_method, build_views
 from psco.recipes.recipe import Recipe, load_recipe
 from psco.training.checkpoint import load_model, read_recipe
-from psco.views import AlikeGenerator, plain_view, resize, to_batch
+from psco.views import SameOnBatchGenerator, plain_view, resize, to_batch
 
 _BATCH = 512  # images embedded at a time
 
@@ -101,7 +101,10 @@ class Encoder:
         image, at_test = self.recipe.image, self.recipe.views.at_test
         looks = [plain_view(batch, image.size, image.mean, image.std)]
         if at_test:
-            view_b, generator = build_views(self.recipe).view_b, AlikeGenerator().manual_seed(0)
+            view_b, generator = (
+                build_views(self.recipe).view_b,
+                SameOnBatchGenerator().manual_seed(0),
+            )
             looks += [view_b(batch, generator) for _ in range(at_test)]
         features = torch.stack([self.method.backbone(look) for look in looks])  # (v, b, width)
         return Embeddings(

@@ -1,1 +1,1 @@
-"""Files written whole or not at all, with checksums; the bottom room, used by all others."""
+"""Atomic writes, checksums, the cache folder and full disks; used by every other package."""

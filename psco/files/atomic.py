@@ -1,4 +1,4 @@
-"""Where prepared data live, and how files get there whole or not at all."""
+"""Files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Write a file aside, then put it in place with one rename.
+    """Yield a temporary path to write to, and rename it to ``target`` at the end of the block.
 
-    Yields a path in the folder of ``target`` (made if missing) for the block to write to. When the
-    block ends well the file is flushed to disk and renamed to ``target``; when it raises, the file
-    is removed and whatever ``target`` was stays untouched.
+    The temporary file is in the folder of ``target``, which is created if missing. If the block
+    succeeds, the file is flushed to disk and renamed; if it raises, the file is removed and
+    ``target`` is left as it was.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{os.getpid()}-{threading.get_ident()}"
-    aside = target.with_name(f".{target.stem}.{writer}.part{target.suffix}")
-    aside.touch()
-    mode = aside.stat().st_mode  # as the user's umask has it; some writers are stricter
+    temporary = target.with_name(f".{target.stem}.{writer}.part{target.suffix}")
+    temporary.touch()
+    mode = temporary.stat().st_mode  # follows the umask; some writers set a stricter one
     try:
-        yield aside
-        aside.chmod(mode)
-        with aside.open("rb+") as written:
+        yield temporary
+        temporary.chmod(mode)
+        with temporary.open("rb+") as written:
             os.fsync(written.fileno())
-        aside.replace(target)
+        temporary.replace(target)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
 
 
 def is_leftover(path: Path) -> bool:
-    """Say whether a file is what a writer has put aside, by its name."""
-    # The second form is of safetensors, which writes aside by itself.
+    """Whether a file is, by its name, the temporary file of a writer."""
+    # The second pattern is that of safetensors, which makes its own temporary files.
     return path.match(".*.part*") or re.fullmatch(r"\.tmp\w{6}", path.name) is not None
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed have left aside in a folder nobody else writes to."""
+    """Remove the temporary files of killed writers from a folder that has no other writer."""
     for path in filter(is_leftover, folder.iterdir()):
         path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    # The rename itself must survive a power cut; Windows cannot open folders.
+    # The rename itself must survive a power failure. Windows cannot open folders.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Where prepared data live."""
+"""The folder for prepared data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Return the folder for prepared data.
+    """Return the folder in which prepared data are cached.
 
     ``PSCO_CACHE`` if set, else ``psco`` under ``XDG_CACHE_HOME`` or ``~/.cache``.
     """

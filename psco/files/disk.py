@@ -1,4 +1,4 @@
-"""A full disk: the reason in one line, and whether training goes on without what did not fit."""
+"""Full disks: an error of one line, and the choice to train on without the file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Literal, get_args
 from psco.errors import InputError, PscoError
 
 OnFullDisk = Literal["stop", "continue"]
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, none left of a quota, file too large
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, file too large
 
 
 @contextmanager
 def system_errors() -> Iterator[None]:
-    """Raise the system's own error where a writer has wrapped it in one that hides the reason."""
+    """Re-raise the OSError that a writer has wrapped in an exception of another type."""
     try:
         yield
     except OSError:
@@ -36,61 +36,64 @@ def system_errors() -> Iterator[None]:
 
 
 class DiskGuard:
-    """Writes the files of a run, and decides what happens when there is no room for one.
+    """Writes the files of a run and decides what happens when the disk is full.
 
     Parameters
     ----------
     folder
         The run folder.
     on_full_disk
-        ``stop`` ends the run; ``continue`` warns, once until a write succeeds again, and leaves it
-        to the caller to try again when the next file is due.
+        ``stop`` ends the run. ``continue`` prints a warning, once until a write succeeds again; the
+        caller tries again when the next file is due.
 
     Raises
     ------
     InputError
-        For another word.
+        For any other value.
     """
 
     def __init__(self, folder: Path, on_full_disk: OnFullDisk) -> None:
         if on_full_disk not in get_args(OnFullDisk):
             raise InputError(f"on_full_disk must be 'stop' or 'continue', not {on_full_disk!r}")
-        self._folder, self._goes_on = folder, on_full_disk == "continue"
+        self._folder = folder
+        self._continues = on_full_disk == "continue"
         self._warned = False
 
     def write(self, what: str, write: Callable[[], None], last: bool = False) -> None:
-        """Write something.
+        """Write one file.
 
         Parameters
         ----------
         what
-            What to call it in a message.
+            Name of the file in messages.
         write
-            Writes it whole or not at all, or raises OSError.
+            Writes the file atomically, or raises OSError.
         last
-            Whether there is no later time to try again: then a full disk is an error in any case.
+            Whether this is the last attempt: a full disk is then always an error.
 
         Raises
         ------
         PscoError
-            If it cannot be written and training must not go on without it.
+            If the file cannot be written and training must not go on without it.
         """
         try:
             write()
         except OSError as error:
             full = error.errno in _FULL
             reason = f"{what} cannot be written to {self._folder}: {error.strerror or error}"
-            if not full or last or not self._goes_on:
+            if not full or last or not self._continues:
                 raise PscoError(f"{reason}; {self._advice(full)}") from None
             if not self._warned:
                 self._warned = True
-                print(f"warning: {reason}; training goes on and tries again", file=sys.stderr)
+                print(
+                    f"warning: {reason}; training continues and tries again later", file=sys.stderr
+                )
         else:
             self._warned = False
 
     def _advice(self, full: bool) -> str:
-        kept = "the last checkpoint is as it was"
+        kept = "the last checkpoint is intact"
         if not full:
-            return f"{kept}, and --resume continues from it"
-        more = "" if self._goes_on else ", or train on without with --on-full-disk continue"
-        return f"{kept}; make room and continue with --resume{more}"
+            return f"{kept}; --resume continues from it"
+        more = "" if self._continues else ", or train on without it: --on-full-disk continue"
+        return f"{kept}; free some space and continue with --resume{more}"

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from psco.errors import InputError, PscoError
-from psco.files.checksums import check_seal
+from psco.files.checksums import verify_checksum
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "method")
 # In this order, as a momentum method's file holds an online and an averaged network.
@@ -90,7 +90,7 @@ def load_backbone(backbone: nn.Module, source: str | Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".safetensors":
-            check_seal(path, _AGAIN)  # those of a run have one
+            verify_checksum(path, _AGAIN)  # those of a run have one
             return dict(load_file(path))
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:

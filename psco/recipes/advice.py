@@ -12,11 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from psco.data.reading.bad import MAX_BAD, check_share, is_too_much, reason, write_bad_files
 from psco.data.reading.decode import DecodeError, Header, decode_image, probe_image
+from psco.data.reading.folders import list_images
 from psco.data.reading.listing import EXTENSIONS, Listing
-from psco.data.reading.own import list_images
 from psco.data.reading.pool import each_file
+from psco.data.reading.undecodable import (
+    MAX_BAD,
+    check_fraction,
+    exceeds_limit,
+    reason,
+    write_bad_files,
+)
 from psco.errors import InputError
 from psco.recipes.recipe import Recipe, load_recipe
 
@@ -131,7 +137,7 @@ def check_images(
     InputError
         If there is no such place, or no image in it.
     """
-    check_share(max_bad)
+    check_fraction(max_bad)
     settings = load_recipe(recipe)
     listing = list_images(Path(path))
     findings = _look(listing, settings, progress)
@@ -184,7 +190,7 @@ def _plan(
     image, batch = settings.image, settings.train.batch_size
     total, number = len(listing), len(good)
     bad = total - number
-    if is_too_much(bad, total, max_bad):
+    if exceeds_limit(bad, total, max_bad):
         yield (
             f"pretrain will stop: {bad} of {total} images ({bad / total:.2%}) cannot be decoded, "
             f"allowed are {max_bad:.2%}; repair or remove them, or raise --max-bad."

@@ -16,7 +16,7 @@ from psco.errors import InputError
 from psco.files.atomic import atomic_path
 from psco.recipes.build import build_views
 from psco.recipes.recipe import Recipe, default_recipe, load_recipe
-from psco.views import blank_share, check_views, resize, step_generator, to_batch
+from psco.views import blank_fraction, check_views, resize, step_generator, to_batch
 
 CELL = 84  # least side of a picture on the sheet, in pixels
 GAP, MARGIN, LINE = 4, 12, 18  # between pictures, around all, height of a line of text
@@ -115,7 +115,9 @@ def view_sheet(
         columns[f"{name}: {parts}"] = [
             _undo_norm(two[place], image.mean, image.std) for two in drawn
         ]
-    blank = {name: blank_share(getattr(pair, name), sample, seed) for name in ("view_a", "view_b")}
+    blank = {
+        name: blank_fraction(getattr(pair, name), sample, seed) for name in ("view_a", "view_b")
+    }
     title = f"{found.name} ({found.split}), {image.size} px from {shown.shape[-1]} px, seed {seed}"
     return ViewSheet(contact_sheet(columns, title), settled, blank, _notes(settled))
 

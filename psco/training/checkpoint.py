@@ -26,13 +26,13 @@ from torch import nn
 from psco.errors import InputError, PscoError
 from psco.files.atomic import atomic_path, is_leftover
 from psco.files.checksums import (
-    BLANK,
-    check_seal,
+    PLACEHOLDER,
     damaged,
-    read_facts,
-    seal,
-    write_facts,
-    write_sealed,
+    read_json,
+    verify_checksum,
+    write_checksum,
+    write_json,
+    write_with_checksum,
 )
 from psco.files.disk import system_errors
 from psco.methods import Method
@@ -55,8 +55,8 @@ def is_free(folder: Path) -> bool:
 
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
     """Write the files that exist from the first moment of a run on, the recipe last."""
-    write_facts(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
-    write_sealed(folder / CONFIG, _HEADER.format(FORMAT, BLANK) + recipe.to_yaml())
+    write_json(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
+    write_with_checksum(folder / CONFIG, _HEADER.format(FORMAT, PLACEHOLDER) + recipe.to_yaml())
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -73,13 +73,13 @@ def read_recipe(folder: Path) -> Recipe:
     if not path.is_file():
         raise InputError(f"{str(folder)!r} is not a run folder: it has no {CONFIG}")
     advice = "restore it, or delete its first line if it was edited on purpose"
-    sealed = check_seal(path, advice)
+    has_checksum = verify_checksum(path, advice)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise damaged(path, "it is not text", advice) from None
     header = re.match(r"# psco run, format (\S+),", text)
-    _check_format(path, header[1] if header else "1", sealed, advice)
+    _check_format(path, header[1] if header else "1", has_checksum, advice)
     return check_recipe(read_tree(text, str(path)), str(path))
 
 
@@ -96,8 +96,8 @@ def read_environment(folder: Path) -> dict[str, Any]:
     path = folder / ENVIRONMENT
     if not path.is_file():
         raise InputError(f"{str(folder)!r} has no {ENVIRONMENT}")
-    facts, sealed = read_facts(path, _COPY)
-    _check_format(path, str(facts.pop("format", 1)), sealed, _COPY)
+    facts, has_checksum = read_json(path, _COPY)
+    _check_format(path, str(facts.pop("format", 1)), has_checksum, _COPY)
     return facts
 
 
@@ -131,10 +131,10 @@ def save_checkpoint(
         content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
         with system_errors(), aside.open("wb") as file:
             torch.save(content, file)
-        # The seal is the comment of the archive, which torch and every other reader steps over.
+        # The checksum is the zip comment, which torch and other readers ignore.
         with zipfile.ZipFile(aside, "a") as archive:
-            archive.comment = f"psco resume, format {FORMAT}, sha256: {BLANK}".encode()
-        seal(aside)
+            archive.comment = f"psco resume, format {FORMAT}, sha256: {PLACEHOLDER}".encode()
+        write_checksum(aside)
     save_model(folder, model or method, recipe, step)
 
 
@@ -144,13 +144,13 @@ def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
         "format": str(FORMAT),
         "step": str(step),
         "recipe": recipe.hash(),
-        "sha256": BLANK,
+        "sha256": PLACEHOLDER,
     }
     with atomic_path(folder / MODEL) as aside:
         model = {n: v.contiguous() for n, v in model_weights(method).items()}
         with system_errors():
             save_file(model, aside, metadata=about)
-        seal(aside)
+        write_checksum(aside)
 
 
 def restore_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
@@ -178,13 +178,13 @@ def load_resume(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     advice = f"{_COPY}, or begin a new run with --init {folder}"
-    sealed = check_seal(path, advice)
+    has_checksum = verify_checksum(path, advice)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         version = str(state["format"])
-    except Exception as error:  # without a seal anything may be in there
+    except Exception as error:  # without a checksum the content can be anything
         raise damaged(path, _first_line(error), advice) from None
-    _check_format(path, version, sealed, advice)
+    _check_format(path, version, has_checksum, advice)
     return state
 
 
@@ -208,7 +208,7 @@ def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
     if not path.is_file():
         raise InputError(f"{str(folder)!r} has no {MODEL}: the run has not saved a model yet")
     advice = f"{_COPY}, or let --resume write it anew"
-    sealed = check_seal(path, advice)
+    has_checksum = verify_checksum(path, advice)
     try:
         with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
@@ -216,7 +216,7 @@ def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
         step = int(about.get("step", 0))
     except (SafetensorError, OSError, ValueError) as error:
         raise damaged(path, _first_line(error), advice) from None
-    _check_format(path, about.get("format", "1"), sealed, advice)
+    _check_format(path, about.get("format", "1"), has_checksum, advice)
     return weights, step
 
 
@@ -258,13 +258,13 @@ def _tensors(method: Method) -> dict[str, torch.Tensor]:
     return {name: value.detach().cpu() for name, value in method.state_dict().items()}
 
 
-def _check_format(path: Path, version: str, sealed: bool, advice: str) -> None:
+def _check_format(path: Path, version: str, has_checksum: bool, advice: str) -> None:
     if version not in READABLE:
         raise PscoError(
             f"{path} has format {version} and this psco reads {' and '.join(READABLE)}; install "
             f"the psco that wrote it"
         )
-    if not sealed and version != "1":
+    if not has_checksum and version != "1":
         raise damaged(path, "its sha256 is gone", advice)
 
 

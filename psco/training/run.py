@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from psco.data import ImageSet, load_dataset
-from psco.data.reading.bad import MAX_BAD
+from psco.data.reading.undecodable import MAX_BAD
 from psco.errors import InputError, StoppedError
 from psco.files.atomic import remove_leftovers
 from psco.files.checksums import hash_file

@@ -6,13 +6,13 @@ from psco.ops.resample import Filter, resize, resize_weights, separable
 from psco.registry import Registry
 from psco.views.affine import Affine, Elastic
 from psco.views.blur import Blur
-from psco.views.check import blank_share, check_views
+from psco.views.check import blank_fraction, check_views
 from psco.views.colour import Grey, Jitter
 from psco.views.crop import Crop
 from psco.views.erase import Erase
 from psco.views.orientation import Flip, Turn
 from psco.views.pair import CallableView, TwoViews, step_generator
-from psco.views.part import AlikeGenerator, Part
+from psco.views.part import Part, SameOnBatchGenerator
 from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
 from psco.views.warp import Warp
@@ -32,7 +32,6 @@ VIEW_PARTS.register("blur", Blur)
 __all__ = [
     "VIEW_PARTS",
     "Affine",
-    "AlikeGenerator",
     "Blur",
     "CallableView",
     "Crop",
@@ -43,12 +42,13 @@ __all__ = [
     "Grey",
     "Jitter",
     "Part",
+    "SameOnBatchGenerator",
     "Stroke",
     "Turn",
     "TwoViews",
     "View",
     "Warp",
-    "blank_share",
+    "blank_fraction",
     "check_views",
     "plain_view",
     "resize",

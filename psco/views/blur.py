@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from psco.ops.resample import separable
-from psco.views.part import check_probability, check_span, toss, uniform
+from psco.views.part import bernoulli, check_probability, check_span, uniform
 
 REACH = 3  # standard deviations of the widest Gaussian after which it is cut off
 
@@ -66,7 +66,7 @@ class Blur:
         """Blur (B, C, H, W) float32 images."""
         low, high = self.sigma
         # Which ones is settled on the host, so that no device has to be asked for their number.
-        chosen = toss(len(images), self.probability, generator).nonzero()[:, 0]  # (b,)
+        chosen = bernoulli(len(images), self.probability, generator).nonzero()[:, 0]  # (b,)
         sigma = low + (high - low) * uniform(len(images), generator=generator)  # (B,)
         sigma, chosen = sigma[chosen].to(images.device), chosen.to(images.device)
         reach = math.ceil(REACH * high)

@@ -17,7 +17,7 @@ LEAST_CONTRAST = 2 / 255  # between the darkest and the lightest value of a chan
 MOST_BLANK = 0.5  # of the views
 
 
-def blank_share(view: View | CallableView, images: Tensor, seed: int = 0) -> float:
+def blank_fraction(view: View | CallableView, images: Tensor, seed: int = 0) -> float:
     """Give the share of images whose view is of one colour, though they are not.
 
     Parameters
@@ -60,7 +60,7 @@ def check_views(views: TwoViews, images: Tensor, seed: int = 0) -> None:
     """
     for name in ("view_a", "view_b"):
         view = getattr(views, name)
-        share = blank_share(view, images, seed)
+        share = blank_fraction(view, images, seed)
         if share > MOST_BLANK:
             blame = _blame(view, images, seed) if isinstance(view, View) else "the function"
             raise InputError(
@@ -73,7 +73,7 @@ def _blame(view: View, images: Tensor, seed: int) -> str:
     """Name the first part after which most views are blank, and its option if it is only one."""
 
     def still_blank(parts: list[Part]) -> bool:
-        return blank_share(replace(view, parts=parts), images, seed) > MOST_BLANK
+        return blank_fraction(replace(view, parts=parts), images, seed) > MOST_BLANK
 
     parts = list(view.parts)
     if still_blank([]):

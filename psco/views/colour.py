@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.views.part import check_probability, per_image, toss, uniform
+from psco.views.part import bernoulli, check_probability, per_image, uniform
 
 LUMA = (0.299, 0.587, 0.114)
 
@@ -112,7 +112,7 @@ class Jitter:
 
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Change the colours of (B, C, H, W) float32 images, C being 1 or 3."""
-        applied = toss(len(images), self.probability, generator)
+        applied = bernoulli(len(images), self.probability, generator)
         factors = self.draw_factors(len(images), generator)  # (B, 4)
         order = uniform(len(images), len(CHANGES), generator=generator).argsort(1)  # (B, 4)
 
@@ -156,5 +156,5 @@ class Grey:
 
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Turn (B, C, H, W) float32 images grey, C being 1 or 3."""
-        grey = per_image(toss(len(images), self.probability, generator), images)
+        grey = per_image(bernoulli(len(images), self.probability, generator), images)
         return torch.where(grey, luma(images), images)

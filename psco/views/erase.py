@@ -12,11 +12,11 @@ from psco.errors import InputError
 from psco.views.crop import sample_boxes
 from psco.views.fill import COLOURS, Colour, check_fill, fill_colour
 from psco.views.part import (
+    bernoulli,
     check_probability,
     check_span,
     fresh_generator,
     per_image,
-    toss,
     uniform,
 )
 
@@ -81,7 +81,7 @@ class Erase:
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Paint over rectangles of (B, C, H, W) float32 images."""
         height, width = images.shape[2:]
-        chosen = toss(len(images), self.probability, generator)
+        chosen = bernoulli(len(images), self.probability, generator)
         boxes = sample_boxes(len(images), height, width, self.area, self.ratio, generator)
         # Noise has a generator of its own: how many numbers it takes depends on the images' size.
         seed = int(torch.randint(2**32, (), generator=generator))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.motion import LinearMotion, Motion, Mover
-from psco.views.part import check_probability, integers, per_image, toss
+from psco.views.part import bernoulli, check_probability, integers, per_image
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Flip(Mover):
 
     def _draw(self, count: int, generator: torch.Generator) -> dict[int, Tensor]:
         """Draw which images (B,) are mirrored along which axis of a batch."""
-        mirrored = {3: toss(count, self.probability, generator)}
+        mirrored = {3: bernoulli(count, self.probability, generator)}
         if self.vertical > 0:
-            mirrored[2] = toss(count, self.vertical, generator)
+            mirrored[2] = bernoulli(count, self.vertical, generator)
         return mirrored
 
 
@@ -113,4 +113,4 @@ class Turn(Mover):
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw the number of quarters, anticlockwise: (B,)."""
         quarters = integers(4, count, generator)
-        return torch.where(toss(count, self.probability, generator), quarters, 0)
+        return torch.where(bernoulli(count, self.probability, generator), quarters, 0)

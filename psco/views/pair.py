@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.views.part import ShareGenerator, fresh_generator
+from psco.views.part import BatchSliceGenerator, fresh_generator
 from psco.views.view import View
 from psco.views.warp import shrink
 
@@ -31,7 +31,7 @@ def step_generator(seed: int, step: int, share: tuple[int, int] | None = None) -
         From 0; under one seed, no two of 2**32 steps share a stream.
     share
         First row and size of the whole batch, if only some of its rows are here: they get the
-        numbers that they have in the whole batch, see `ShareGenerator`.
+        numbers that they have in the whole batch, see `BatchSliceGenerator`.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def step_generator(seed: int, step: int, share: tuple[int, int] | None = None) -
     for place in range(0, 16, 4):
         mixed = (mixed ^ int.from_bytes(key[place : place + 4], "little")) * 0x9E3779B1 % WORD
         mixed ^= mixed >> 15
-    return fresh_generator(mixed, None if share is None else ShareGenerator(*share))
+    return fresh_generator(mixed, None if share is None else BatchSliceGenerator(*share))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class CallableView:
             If the result is not a floating-point tensor (B, c, h, w).
         """
         seed = int(torch.randint(WORD, (), generator=generator))
-        if isinstance(generator, ShareGenerator):
+        if isinstance(generator, BatchSliceGenerator):
             seed = (seed + generator.first) % WORD
         cuda = [images.device] if images.is_cuda else []
         with torch.random.fork_rng(devices=cuda):

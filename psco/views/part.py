@@ -61,7 +61,7 @@ def check_span(part: str, name: str, span: tuple[float, float], most: float = ma
         raise InputError(f"{part}: {name} must be {allowed}, not {span!r}")
 
 
-class ShareGenerator(torch.Generator):
+class BatchSliceGenerator(torch.Generator):
     """Random numbers for some rows of a batch, the same that the whole batch would give them.
 
     They are drawn for all images of the batch; `uniform`, `normal` and `integers` keep those of
@@ -75,14 +75,14 @@ class ShareGenerator(torch.Generator):
         Images in the whole batch.
     """
 
-    def __new__(cls, first: int, total: int) -> ShareGenerator:  # noqa: ARG004, D102
+    def __new__(cls, first: int, total: int) -> BatchSliceGenerator:  # noqa: ARG004, D102
         return super().__new__(cls)
 
     def __init__(self, first: int, total: int) -> None:
         self.first, self.total = first, total
 
 
-class AlikeGenerator(torch.Generator):
+class SameOnBatchGenerator(torch.Generator):
     """Random numbers that are drawn for one image and serve all images of a batch.
 
     What becomes of an image then does not depend on the others, nor on its place among them.
@@ -92,10 +92,10 @@ class AlikeGenerator(torch.Generator):
 def fresh_generator(seed: int, like: torch.Generator | None = None) -> torch.Generator:
     """Make a generator on the CPU that treats images as ``like`` does: as a share, or alike."""
     made = torch.Generator()
-    if isinstance(like, ShareGenerator):
-        made = ShareGenerator(like.first, like.total)
-    elif isinstance(like, AlikeGenerator):
-        made = AlikeGenerator()
+    if isinstance(like, BatchSliceGenerator):
+        made = BatchSliceGenerator(like.first, like.total)
+    elif isinstance(like, SameOnBatchGenerator):
+        made = SameOnBatchGenerator()
     return made.manual_seed(seed)
 
 
@@ -120,19 +120,19 @@ def integers(below: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _drawn_for(count: int, generator: torch.Generator) -> int:
-    if isinstance(generator, AlikeGenerator):
+    if isinstance(generator, SameOnBatchGenerator):
         return 1
-    return generator.total if isinstance(generator, ShareGenerator) else count
+    return generator.total if isinstance(generator, BatchSliceGenerator) else count
 
 
 def _kept(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    if isinstance(generator, AlikeGenerator):
+    if isinstance(generator, SameOnBatchGenerator):
         return drawn.expand(count, *drawn.shape[1:]).clone()  # callers may write into it
-    first = generator.first if isinstance(generator, ShareGenerator) else 0
+    first = generator.first if isinstance(generator, BatchSliceGenerator) else 0
     return drawn[first : first + count]
 
 
-def toss(count: int, probability: float, generator: torch.Generator) -> Tensor:
+def bernoulli(count: int, probability: float, generator: torch.Generator) -> Tensor:
     """Toss one coin per image.
 
     Returns

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from psco.errors import InputError
 from psco.views.fill import border_colour
-from psco.views.part import check_bounds, check_probability, per_image, toss, uniform
+from psco.views.part import bernoulli, check_bounds, check_probability, per_image, uniform
 
 Ink = Literal["auto", "dark", "light"]
 
@@ -107,7 +107,7 @@ class Stroke:
         """Change the lines of (B, C, H, W) float32 images."""
         low, high = self.amount
         amount = low + (high - low) * uniform(len(images), generator=generator)  # (B,)
-        amount *= toss(len(images), self.probability, generator)
+        amount *= bernoulli(len(images), self.probability, generator)
         amount = amount.to(images.device)
         if self.ink == "light":
             amount = -amount

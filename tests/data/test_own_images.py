@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from psco.data import ImageSet, load_dataset
+from psco.data.reading.folders import list_csv, list_folder, list_images, list_paths
 from psco.data.reading.objects import from_array, from_hf_dataset, from_torch_dataset
-from psco.data.reading.own import list_csv, list_folder, list_images, list_paths
 from psco.errors import InputError
 
 

@@ -18,9 +18,9 @@ import torch
 from PIL import Image
 
 from psco.data.reading import pack as pack_module
-from psco.data.reading.bad import write_bad_files
-from psco.data.reading.own import list_folder, list_paths
+from psco.data.reading.folders import list_folder, list_paths
 from psco.data.reading.pack import pack
+from psco.data.reading.undecodable import write_bad_files
 from psco.errors import InputError, PscoError
 
 
@@ -275,7 +275,7 @@ def test_a_kill_while_packing_leaves_nothing_that_is_taken_for_complete(folder, 
         import time
         from pathlib import Path
         import psco.data.reading.pack as module
-        from psco.data.reading.own import list_folder
+        from psco.data.reading.folders import list_folder
         decode = module.decode_image
         def slow(content, size, channels, *, name):
             if name.endswith("09.png"):

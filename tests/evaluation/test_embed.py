@@ -14,7 +14,7 @@ from psco.errors import InputError
 from psco.evaluation.rules import Embeddings, join_embeddings
 from psco.recipes.build import build_views
 from psco.recipes.recipe import load_recipe
-from psco.views import VIEW_PARTS, AlikeGenerator, to_batch
+from psco.views import VIEW_PARTS, SameOnBatchGenerator, to_batch
 
 HANDWRITING = "{affine: {}, elastic: {}, stroke: {}}"
 
@@ -40,7 +40,7 @@ def test_views_at_test_are_off_unless_asked_for_and_their_number_is_checked(tiny
 @torch.no_grad()
 def test_views_at_test_are_averaged_with_the_image_itself(encoder, tiny, pictures):
     plain = psco.Encoder(encoder.method, load_recipe("glyphs", tiny))
-    view, generator = build_views(encoder.recipe).view_b, AlikeGenerator().manual_seed(0)
+    view, generator = build_views(encoder.recipe).view_b, SameOnBatchGenerator().manual_seed(0)
     looks = [encoder.method.backbone(view(to_batch(pictures), generator)) for _ in range(3)]
     looks.insert(0, plain.features(pictures))
     found = encoder.embed(pictures)
@@ -74,7 +74,7 @@ def test_every_part_can_change_all_images_alike(name, pictures):
     part = VIEW_PARTS[name](**VIEW_PARTS.options(name, options))
     channels = 3 if name in ("jitter", "grey") else 1
     one = torch.from_numpy(pictures[:1, :, :, 0]).expand(20, channels, 20, 20) / 255
-    alike = [part(one, 16, AlikeGenerator().manual_seed(seed)) for seed in range(8)]
+    alike = [part(one, 16, SameOnBatchGenerator().manual_seed(seed)) for seed in range(8)]
     assert all((batch == batch[:1]).all() for batch in alike)
     assert any(not batch.equal(alike[0]) for batch in alike)
     each = part(one, 16, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The files of a run folder: sealed, checked before they are parsed, readable for years."""
+"""The files of a run folder: checksums verified before parsing, old formats still readable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import psco
 from psco.classifier.calibration import calibrate_run, read_calibration
-from psco.files.checksums import BLANK, check_seal, hash_file, seal, write_facts
+from psco.files.checksums import PLACEHOLDER, hash_file, verify_checksum, write_checksum, write_json
 from psco.training.checkpoint import (
     load_model,
     load_resume,
@@ -103,7 +103,7 @@ def test_a_flipped_bit_anywhere_is_reported(run, copy, name):
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_flipped_bit_near_either_end_is_reported_or_changes_nothing(run, copy, name):
-    """The seal and the format are there, and they must not be a weak spot."""
+    """Damage to the checksum or to the format number itself is noticed as well."""
     content, whole = (run / name).read_bytes(), READERS[name](run)
     bits = 8 * len(content)
     for bit in [*range(0, min(bits, 1600), 5), *range(max(0, bits - 1000), bits, 5)]:
@@ -187,7 +187,7 @@ def test_a_run_folder_of_format_1_is_read_and_resumed(tmp_path):
     run = psco.pretrain(OLD_IMAGES, out=folder, resume=True, progress=False)
     assert run.steps == 6
     assert [row["step"] for row in run.metrics] == [1, 2, 3, 4, 5, 6]
-    assert all(check_seal(folder / name, "") for name in ("resume.pt", "model.safetensors"))
+    assert all(verify_checksum(folder / name, "") for name in ("resume.pt", "model.safetensors"))
 
 
 @pytest.mark.parametrize("name", ["resume.pt", "model.safetensors"])
@@ -203,18 +203,18 @@ def test_damage_to_a_file_of_format_1_is_reported_where_it_shows(tmp_path, name)
 def test_a_format_of_the_future_says_what_to_do(copy):
     message = r"has format 3 and this psco reads 1 and 2; install the psco that wrote it"
     config = (copy / "config.yaml").read_text().split("\n", 1)[1]
-    (copy / "config.yaml").write_text(f"# psco run, format 3, sha256: {BLANK}\n{config}")
-    seal(copy / "config.yaml")
-    write_facts(copy / "env.json", {"format": 3})
+    (copy / "config.yaml").write_text(f"# psco run, format 3, sha256: {PLACEHOLDER}\n{config}")
+    write_checksum(copy / "config.yaml")
+    write_json(copy / "env.json", {"format": 3})
     for name in ("config.yaml", "env.json"):
         with pytest.raises(psco.PscoError, match=f"{name} {message}"):
             READERS[name](copy)
 
 
-# -------------------------------------------------------------------------------------- seals
+# ---------------------------------------------------------------------------------- checksums
 
 
-def test_sealed_files_stay_files_of_their_kind(run):
+def test_files_with_a_checksum_are_still_valid_files_of_their_format(run):
     assert zipfile.ZipFile(run / "resume.pt").testzip() is None
     state = torch.load(run / "resume.pt", weights_only=True)
     assert state["step"] == 6
@@ -222,25 +222,8 @@ def test_sealed_files_stay_files_of_their_kind(run):
     assert psco.load_recipe(run / "config.yaml") == RECIPE
 
 
-def test_a_seal_is_the_hash_with_zeros_in_its_place(run, tmp_path):
+def test_a_checksum_is_the_hash_of_the_file_with_zeros_in_its_place(run, tmp_path):
     content = (run / "config.yaml").read_text()
     digits = content.split("sha256: ")[1][:64]
-    (tmp_path / "blank").write_text(content.replace(digits, BLANK))
-    assert hash_file(tmp_path / "blank") == digits
-
-
-def test_the_seal_of_a_large_file_is_found_at_its_end(tmp_path):
-    file = tmp_path / "large"
-    file.write_bytes(bytes(3_000_000) + f"sha256: {BLANK}".encode())
-    seal(file)
-    assert check_seal(file, "")
-    file.write_bytes(flipped(file.read_bytes(), 12_000_001))
-    with pytest.raises(psco.PscoError, match="large is damaged"):
-        check_seal(file, "")
-
-
-def test_a_file_without_room_for_a_seal_is_a_bug_of_ours(tmp_path):
-    (tmp_path / "plain").write_text("text")
-    assert not check_seal(tmp_path / "plain", "")
-    with pytest.raises(ValueError, match="no room for a seal"):
-        seal(tmp_path / "plain")
+    (tmp_path / "zeroed").write_text(content.replace(digits, PLACEHOLDER))
+    assert hash_file(tmp_path / "zeroed") == digits

@@ -302,8 +302,8 @@ def test_a_full_disk_stops_the_run_in_one_line_and_leaves_the_last_checkpoint(
     assert process.exitcode == 1
     assert said(out) == (
         f"error: the checkpoint of step 6 cannot be written to {out}: File too large; the last "
-        f"checkpoint is as it was; make room and continue with --resume, or train on without with "
-        f"--on-full-disk continue\n"
+        f"checkpoint is intact; free some space and continue with --resume, or train on without "
+        f"it: --on-full-disk continue\n"
     )
     assert names(out) == FILES
     assert state(out)["step"] == 4
@@ -319,7 +319,7 @@ def test_training_goes_on_without_room_if_told_so_and_saves_when_there_is_room(t
     process.join()
     assert process.exitcode == 0, said(out)
     lines = said(out).splitlines()
-    assert all("File too large; training goes on and tries again" in line for line in lines)
+    assert all("File too large; training continues and tries again" in line for line in lines)
     assert 1 <= len(lines) <= 2  # the curves and the checkpoints share one warning, or have two
     train(whole, longer)
     assert equal(state(out), state(whole))
@@ -336,7 +336,7 @@ def test_the_last_checkpoint_must_be_written_in_any_case(tmp_path, small):
     assert process.exitcode == 1
     warning, error = said(out).splitlines()
     assert warning.startswith("warning: the checkpoint of step 6 cannot be written")
-    assert error.endswith("as it was; make room and continue with --resume")
+    assert error.endswith("is intact; free some space and continue with --resume")
     assert state(out)["step"] == 4
     assert names(out) == FILES
 
@@ -373,6 +373,6 @@ def test_a_disk_that_is_really_full_is_named_by_the_program(folder, tmp_path, sm
     assert done.returncode == 1
     error = done.stderr.splitlines()[-1]
     assert error.startswith("error: the checkpoint of step 4 cannot be written to")
-    assert "No space left on device; the last checkpoint is as it was" in error
+    assert "No space left on device; the last checkpoint is intact" in error
     assert names(kept) == FILES
     assert state(kept)["step"] == 2

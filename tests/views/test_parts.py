@@ -19,7 +19,7 @@ from psco.views import (
     Turn,
     TwoViews,
     View,
-    blank_share,
+    blank_fraction,
     check_views,
     step_generator,
 )
@@ -222,7 +222,7 @@ def test_functions_that_give_one_colour_are_an_error_too():
 
 def test_views_that_show_something_pass_and_are_counted():
     check_views(pair(Affine(), Stroke(), Jitter(), Grey()), DRAWINGS)
-    share = blank_share(pair(Crop(scale=(0.02, 0.02))).view_a, DRAWINGS)
+    share = blank_fraction(pair(Crop(scale=(0.02, 0.02))).view_a, DRAWINGS)
     assert 0 < share < 1
 
 
@@ -230,7 +230,7 @@ def test_images_of_one_colour_are_no_fault_of_the_views():
     blank = torch.zeros(8, 1, 28, 28, dtype=torch.uint8)
     check_views(pair(Affine()), blank)
     half = torch.cat([blank, DRAWINGS[:8]])
-    assert blank_share(pair(Affine()).view_a, half) == 0
+    assert blank_fraction(pair(Affine()).view_a, half) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psco.data.reading.bad import check_share, too_many
 from psco.data.reading.decode import DecodeError, decode_image
+from psco.data.reading.undecodable import check_fraction, too_many
 
 
 class Files(Protocol):
@@ -67,7 +67,7 @@ class LazyImages:
         short: int | None = None,
         max_bad: float = 0.0,
     ) -> None:
-        check_share(max_bad)
+        check_fraction(max_bad)
         self.shape = (len(files), size, size, channels)
         self.files, self._short, self._max_bad = files, short or size, max_bad
         self._numbers = np.arange(len(files))

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.bad import MAX_BAD, check_share, reason, refuse_too_many, warn
 from psco.data.reading.decode import decode_image
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
+from psco.data.reading.undecodable import MAX_BAD, check_fraction, raise_if_too_many, reason, warn
 from psco.errors import InputError, PscoError
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
@@ -80,7 +80,7 @@ def pack(
     PscoError
         If the cache cannot be written, as on a full disk.
     """
-    check_share(max_bad)
+    check_fraction(max_bad)
     if not listing.files:
         raise InputError(f"{listing.name!r} has no images")
     file = _cache_file(listing, size, channels)
@@ -98,7 +98,7 @@ def pack(
         raise PscoError(f"{str(file)!r} was just written and cannot be read; is the disk failing?")
     images, bad = found
     # Asked again, since more may have been allowed when these were packed.
-    refuse_too_many(bad, listing.files, max_bad, str(listing.source.path))
+    raise_if_too_many(bad, listing.files, max_bad, str(listing.source.path))
     warn(bad, len(listing))
     kept = np.array([name not in bad for name in listing.files])
     return PackedSet(
@@ -159,7 +159,7 @@ def _write(
                     kept += 1
             out.seek(0)
             _write_header(out, (kept, size, size, channels))
-        refuse_too_many(bad, listing.files, max_bad, str(listing.source.path))
+        raise_if_too_many(bad, listing.files, max_bad, str(listing.source.path))
         with atomic_path(file.with_suffix(".json")) as notes:
             notes.write_text(json.dumps({"source": str(listing.source.path), "bad": bad}))
 

@@ -20,10 +20,10 @@ from typing import BinaryIO
 import numpy as np
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.bad import MAX_BAD, check_share, is_too_much, too_many, warn
 from psco.data.reading.lazy import LazyImages
 from psco.data.reading.listing import EXTENSIONS
 from psco.data.reading.tarindex import ShardIndex, index_shard
+from psco.data.reading.undecodable import MAX_BAD, check_fraction, exceeds_limit, too_many, warn
 from psco.errors import InputError
 from psco.progress import Bar
 
@@ -155,7 +155,7 @@ def load_shards(
     InputError
         If there are no such shards, one is damaged, or too many members are no images.
     """
-    check_share(max_bad)
+    check_fraction(max_bad)
     if size < 1:
         raise InputError(f"size must be at least 1, not {size}")
     shards = open_shards(source, max_bad=max_bad, progress=progress)
@@ -187,7 +187,7 @@ def open_shards(
             f"no images in {os.fspath(source)!r}; looked for members ending in "
             f"{' '.join(EXTENSIONS)}"
         )
-    if is_too_much(len(bad), total, max_bad):
+    if exceeds_limit(len(bad), total, max_bad):
         raise too_many(len(bad), total, next(iter(bad.items())), max_bad, os.fspath(source))
     warn(bad, total)
     parts = tuple(paths), np.array(first), np.concatenate(offsets), np.concatenate(sizes)

@@ -22,7 +22,7 @@ from psco.data.sets.splits import (
     paper_splits,
     read_class_list,
     read_csv,
-    settle_split,
+    resolve_split,
 )
 from psco.errors import InputError
 
@@ -92,7 +92,7 @@ def list_crossdomain(
 ) -> Listing:
     """List the images of a split; parameters and errors as of `load_crossdomain`."""
     known = list(describe(name).splits)
-    settled = "test" if split == "all" and known == ["test"] else settle_split(name, split, known)
+    settled = "test" if split == "all" and known == ["test"] else resolve_split(name, split, known)
     place = data_folder(name, root)
     source = image_source(name, place)
     groups = _READERS.get(name, _class_folders)(name, source, place)

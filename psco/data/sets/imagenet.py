@@ -9,7 +9,7 @@ from psco.data.reading.lazy import LazyImages
 from psco.data.reading.listing import Listing, image_files, list_classes
 from psco.data.reading.source import FolderSource
 from psco.data.sets.catalogue import data_folder, missing_files
-from psco.data.sets.splits import enough_classes, settle_split
+from psco.data.sets.splits import enough_classes, resolve_split
 from psco.errors import InputError
 
 
@@ -45,7 +45,7 @@ def load_imagenet(
 
 def list_imagenet(split: str = "train", root: str | Path | None = None) -> Listing:
     """List the images of a split; parameters and errors as of `load_imagenet`."""
-    settled = settle_split("imagenet", split, ["train", "val", "test"])
+    settled = resolve_split("imagenet", split, ["train", "val", "test"])
     place = data_folder("imagenet", root)
     folder = place / ("train" if settled == "train" else "val")
     if not folder.is_dir():

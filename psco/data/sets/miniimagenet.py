@@ -22,7 +22,7 @@ from psco.data.reading.listing import EXTENSIONS, Listing, list_classes
 from psco.data.reading.pack import pack
 from psco.data.reading.source import FolderSource, Source
 from psco.data.sets.catalogue import data_folder, image_source, missing_files
-from psco.data.sets.splits import enough_classes, read_csv, settle_split
+from psco.data.sets.splits import enough_classes, read_csv, resolve_split
 from psco.errors import InputError
 
 
@@ -61,7 +61,7 @@ def load_miniimagenet(
 
 def list_miniimagenet(split: str = "train", root: str | Path | None = None) -> Listing | ImageSet:
     """List the images of a split, or read them where they are a pickle; errors as of loading."""
-    settled = settle_split("miniimagenet", split, ["train", "val", "test"])
+    settled = resolve_split("miniimagenet", split, ["train", "val", "test"])
     place = data_folder("miniimagenet", root)
     pickled = place / f"mini-imagenet-cache-{settled}.pkl"
     if pickled.is_file():

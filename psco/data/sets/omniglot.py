@@ -20,7 +20,7 @@ from PIL import Image
 from psco.data.imageset import ImageSet
 from psco.data.reading.source import open_source
 from psco.data.sets.catalogue import data_folder, missing_files
-from psco.data.sets.splits import settle_split
+from psco.data.sets.splits import resolve_split
 from psco.errors import InputError, PscoError, unknown_name
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
@@ -124,7 +124,7 @@ def load_omniglot(
     InputError
         If the files are missing, damaged or incomplete, or a parameter is out of range.
     """
-    settled = settle_split("omniglot", split, SPLITS)
+    settled = resolve_split("omniglot", split, SPLITS)
     if not 8 <= size <= SIDE:
         raise InputError(f"size of Omniglot must be from 8 to {SIDE}, not {size}")
     characters, counts, base = _prepared(data_folder("omniglot", root), size)

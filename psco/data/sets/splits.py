@@ -76,7 +76,7 @@ def read_class_list(path: str | Path, split: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def settle_split(data: str, split: str, known: Sequence[str]) -> str:
+def resolve_split(data: str, split: str, known: Sequence[str]) -> str:
     """Give a split its one name: ``train`` for base, ``test`` for novel.
 
     Parameters

@@ -19,7 +19,7 @@ def reason(error: InputError) -> str:
     return error.reason if isinstance(error, DecodeError) else str(error)
 
 
-def check_share(max_bad: float) -> None:
+def check_fraction(max_bad: float) -> None:
     """Refuse a share that is none.
 
     Raises
@@ -31,12 +31,12 @@ def check_share(max_bad: float) -> None:
         raise InputError(f"max_bad is a share from 0 to 1, such as {MAX_BAD}, not {max_bad}")
 
 
-def is_too_much(bad: int, total: int, max_bad: float) -> bool:
+def exceeds_limit(bad: int, total: int, max_bad: float) -> bool:
     """Say whether so many bad files of all exceed the share, or leave nothing."""
     return bad > max_bad * total or bad == total
 
 
-def refuse_too_many(
+def raise_if_too_many(
     bad: Mapping[str, str], files: Sequence[str], max_bad: float, place: str
 ) -> None:
     """Stop if too many files are bad.
@@ -58,7 +58,7 @@ def refuse_too_many(
         If more than this share is bad, or all are.
     """
     number, total = sum(name in bad for name in files), len(files)
-    if is_too_much(number, total, max_bad):
+    if exceeds_limit(number, total, max_bad):
         raise too_many(number, total, next(iter(bad.items())), max_bad, place)
 
 
