@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 
-from psco.classifier.bare import NearestMean, Standard, class_means
+from psco.classifier.bare import Standard
 from psco.classifier.calibration import Calibration
 from psco.classifier.confidence import (
     default_temperature,
@@ -22,7 +22,7 @@ from psco.classifier.supports import LeftOut, Shots, Task
 from psco.errors import InputError
 from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import adapt_heads, project, with_adaptation
-from psco.evaluation.rules.prototype import Prototype
+from psco.evaluation.rules.prototype import NearestMean, Prototype, class_means
 from psco.methods.psco import prototypes
 
 AUTO = "auto"

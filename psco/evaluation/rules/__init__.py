@@ -8,7 +8,7 @@ from psco.evaluation.rules.linear import LinearProbe
 from psco.evaluation.rules.neighbours import Neighbours
 from psco.evaluation.rules.prototype import ClassMean, Euclidean, Prototype
 from psco.evaluation.rules.regression import Logistic, Ridge
-from psco.evaluation.rules.rule import Embeddings, Heads, Rule, join_embeddings
+from psco.evaluation.rules.rule import Embeddings, Heads, Rule, fit_rule, join_embeddings
 from psco.evaluation.rules.transductive import SoftSinkhorn
 from psco.registry import Registry
 
@@ -25,4 +25,4 @@ RULES.register("transductive", SoftSinkhorn)
 RULES.register("maml", MamlSteps)
 RULES.register("scratch", FromScratch)
 
-__all__ = ["RULES", "Embeddings", "Heads", "Rule", "join_embeddings"]
+__all__ = ["RULES", "Embeddings", "Heads", "Rule", "fit_rule", "join_embeddings"]

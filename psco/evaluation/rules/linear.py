@@ -17,6 +17,32 @@ _BATCH = 4
 
 
 @dataclass(frozen=True)
+class ProbeScores:
+    """A trained probe: the weights are ``decay`` · ``start`` plus a combination of the supports.
+
+    Parameters
+    ----------
+    start, decay
+        (width + 1, N) initial weights, and the fraction of them that weight decay has left.
+    support, coefficients
+        (T, S, width + 1) inputs and (T, S, N) their coefficients.
+    """
+
+    start: Tensor
+    decay: float
+    support: Tensor
+    coefficients: Tensor
+
+    @torch.no_grad()
+    def __call__(self, query: Embeddings) -> Tensor:
+        """Return the logits (T, Q, N) of queries (T, Q)."""
+        x = _with_ones(query.features)  # (T, Q, width + 1)
+        return torch.baddbmm(
+            x @ self.start, x @ self.support.mT, self.coefficients, beta=self.decay
+        )
+
+
+@dataclass(frozen=True)
 class LinearProbe:
     """Softmax regression from the backbone's features, trained by SGD on batches of 4 supports.
 
@@ -37,7 +63,6 @@ class LinearProbe:
     seed: int = 0
     transductive: ClassVar[bool] = False
 
-    @torch.no_grad()
     def __call__(
         self,
         support: Embeddings,
@@ -47,6 +72,11 @@ class LinearProbe:
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Give logits (T, Q, N)."""
+        return self.fit(support, labels, ways)(query)
+
+    @torch.no_grad()
+    def fit(self, support: Embeddings, labels: Tensor, ways: int) -> ProbeScores:
+        """Train the layer of each task."""
         x = _with_ones(support.features)  # (T, S, width + 1)
         S = x.shape[1]
         batch = min(_BATCH, S)
@@ -67,8 +97,7 @@ class LinearProbe:
                 error = (logits.softmax(dim=2) - target[:, rows]) / batch  # (T, 4, N)
                 step_rows(coefficients, error, rows)
                 step += 1
-        xq = _with_ones(query.features)  # (T, Q, width + 1)
-        return torch.baddbmm(xq @ start, xq @ x.mT, coefficients.value, beta=left[step])
+        return ProbeScores(start, left[step], x, coefficients.value)
 
     @staticmethod
     def _start(inputs: int, ways: int, random: torch.Generator) -> Tensor:

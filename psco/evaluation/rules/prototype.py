@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -66,6 +67,40 @@ class Euclidean:
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Give squared distances (T, Q, N), negated."""
-        members = F.one_hot(labels, ways).to(support.features.dtype)  # (T, S, N)
-        means = members.mT @ support.features / members.sum(dim=1)[..., None]  # (T, N, width)
+        means = class_means(support.features, labels, ways)  # (T, N, width)
         return -squared_distances(query.features, means)
+
+
+@dataclass(frozen=True)
+class NearestMean:
+    """As `Euclidean`, with distances that are exact for features of any origin and scale."""
+
+    transductive: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        support: Embeddings,
+        labels: Tensor,
+        query: Embeddings,
+        ways: int,
+        heads: Heads | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return squared distances (T, Q, N), negated."""
+        means = class_means(support.features, labels, ways)  # (T, N, width)
+        # ‖a‖² + ‖b‖² − 2ab cancels where the distance is small against the lengths.
+        mode = "donot_use_mm_for_euclid_dist"
+        return -torch.cdist(query.features, means, compute_mode=mode).square()
+
+
+def class_means(features: Tensor, labels: Tensor, ways: int) -> Tensor:
+    """Return the mean feature (..., N, width) of each class.
+
+    Parameters
+    ----------
+    features, labels
+        (..., S, width), and (..., S) int64 in 0..ways−1; every class occurs.
+    ways
+        Number of classes N.
+    """
+    members = F.one_hot(labels, ways).to(features.dtype)  # (..., S, N)
+    return members.mT @ features / members.sum(dim=-2)[..., None]

@@ -23,6 +23,38 @@ _ROUNDS = 200  # of logistic regression
 
 
 @dataclass(frozen=True)
+class _StandardInputs:
+    """Features of unit length, less ``centre`` (T, 1, width), divided by ``scale`` (T, 1, 1)."""
+
+    centre: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, support: Tensor) -> _StandardInputs:
+        """Take centre and scale from the supports (T, S, width)."""
+        s = F.normalize(support, dim=-1)
+        centre = s.mean(dim=1, keepdim=True)  # (T, 1, width)
+        scale = (s - centre).square().sum(dim=2).mean(dim=1)[:, None, None].sqrt()  # (T, 1, 1)
+        return cls(centre, scale.clamp_min(torch.finfo(s.dtype).eps))  # supports may be all alike
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return (F.normalize(features, dim=-1) - self.centre) / self.scale
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """A fitted regression: ``bias`` (T, 1, N) and ``weights`` (T, width, N) on standard inputs."""
+
+    inputs: _StandardInputs
+    weights: Tensor
+    bias: Tensor
+
+    def __call__(self, query: Embeddings) -> Tensor:
+        """Return the scores (T, Q, N) of queries (T, Q)."""
+        return self.bias + self.inputs(query.features) @ self.weights
+
+
+@dataclass(frozen=True)
 class Ridge:
     """Least squares from features to one-hot labels, with a penalty on the squared weights.
 
@@ -44,13 +76,18 @@ class Ridge:
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Give the regression's values (T, Q, N)."""
+        return self.fit(support, labels, ways)(query)
+
+    def fit(self, support: Embeddings, labels: Tensor, ways: int) -> LinearScores:
+        """Solve for the weights of each task."""
         _require_positive("strength", self.strength)
-        x, xq = _standardised(support.features, query.features)  # (T, S, width), (T, Q, width)
+        inputs = _StandardInputs.of(support.features)
+        x = inputs(support.features)  # (T, S, width)
         target = F.one_hot(labels, ways).to(x.dtype)  # (T, S, N)
         share = target.mean(dim=1, keepdim=True)  # (T, 1, N)
         ridge = self.strength * torch.eye(x.shape[1]).to(x)  # (S, S)
         coefficients: Tensor = torch.linalg.solve(x @ x.mT + ridge, target - share)  # (T, S, N)
-        return share + xq @ (x.mT @ coefficients)
+        return LinearScores(inputs, x.mT @ coefficients, share)
 
 
 @dataclass(frozen=True)
@@ -75,11 +112,16 @@ class Logistic:
         heads: Heads | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Give logits (T, Q, N)."""
+        return self.fit(support, labels, ways)(query)
+
+    def fit(self, support: Embeddings, labels: Tensor, ways: int) -> LinearScores:
+        """Solve for the weights of each task."""
         _require_positive("C", self.C)
-        x, xq = _standardised(support.features, query.features)  # (T, S, width), (T, Q, width)
+        inputs = _StandardInputs.of(support.features)
+        x = inputs(support.features)  # (T, S, width)
         target = F.one_hot(labels, ways).to(x.dtype)  # (T, S, N)
         coefficients, bias = _softmax_regression(x @ x.mT, target, self.C)
-        return bias + xq @ (x.mT @ coefficients)
+        return LinearScores(inputs, x.mT @ coefficients, bias)
 
 
 @torch.no_grad()
@@ -124,15 +166,6 @@ def _softmax_regression(kernel: Tensor, target: Tensor, C: float) -> tuple[Tenso
             now + lead * (now - old) for now, old in zip((a, ka, bias), last, strict=True)
         )
     return a, bias
-
-
-def _standardised(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-    s, q = F.normalize(support, dim=-1), F.normalize(query, dim=-1)
-    centre = s.mean(dim=1, keepdim=True)  # (T, 1, width)
-    s, q = s - centre, q - centre
-    spread = s.square().sum(dim=2).mean(dim=1)[:, None, None].sqrt()  # (T, 1, 1)
-    spread = spread.clamp_min(torch.finfo(s.dtype).eps)  # supports that are all alike
-    return s / spread, q / spread
 
 
 def _require_positive(name: str, value: float) -> None:

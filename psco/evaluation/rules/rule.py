@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -103,3 +105,38 @@ class Rule(Protocol):
             (T, Q, N); the predicted class is the one with the largest score, the lowest of equals.
         """
         ...
+
+
+Scorer: TypeAlias = Callable[[Embeddings], Tensor]  # queries (T, Q) -> scores (T, Q, N)
+
+
+@runtime_checkable
+class FittableRule(Protocol):
+    """A rule that trains on the supports first and then scores any number of queries."""
+
+    def fit(self, support: Embeddings, labels: Tensor, ways: int) -> Scorer:
+        """Train on supports (T, S) and return the function that scores queries; see `Rule`."""
+        ...
+
+
+def fit_rule(
+    rule: Rule, support: Embeddings, labels: Tensor, ways: int, heads: Heads | None
+) -> Scorer:
+    """Return a function that scores queries by given supports; parameters as in `Rule`.
+
+    A `FittableRule` is trained here, once. Any other rule is called anew for each batch of queries.
+    """
+    if isinstance(rule, FittableRule):
+        return rule.fit(support, labels, ways)
+    return partial(_call, rule, support, labels, ways, heads)
+
+
+def _call(
+    rule: Rule,
+    support: Embeddings,
+    labels: Tensor,
+    ways: int,
+    heads: Heads | None,
+    query: Embeddings,
+) -> Tensor:
+    return rule(support, labels, query, ways, heads)
