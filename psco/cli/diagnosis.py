@@ -7,7 +7,7 @@ import os
 from importlib import metadata
 from typing import NamedTuple
 
-from psco.errors import BROKEN_IMPORT, first_line
+from psco.errors import BROKEN_IMPORT, first_line, install_advice
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
 from psco.ops.native import absence
@@ -67,7 +67,7 @@ def _optional(name: str, extra: str) -> Finding:
     if problem is None:
         return Finding("ok", name, version or "")
     if version is None:
-        return Finding("absent", name, f"optional: pip install 'psco[{extra}]'")
+        return Finding("absent", name, f"optional; {install_advice(extra)}")
     return Finding("warning", name, f"{version} is installed but does not import: {problem}")
 
 

@@ -284,6 +284,6 @@ def test_an_unknown_model_or_option_of_timm_is_refused(timm):
 def test_without_timm_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # an import raises ImportError
     with pytest.raises(
-        psco.InputError, match=r"timm cannot be used .*pip install 'psco\[vision\]'"
+        psco.InputError, match=r"timm cannot be imported .*pip install -e '\.\[vision\]'"
     ):
         BACKBONES["timm:resnet26"](3, 32)
