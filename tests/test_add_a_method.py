@@ -73,7 +73,7 @@ def test_the_change_on_the_page_is_the_whole_change(tmp_path):
     shown = run(
         tmp_path, "-m", "psco", "pretrain", "omniglot", "--method", "rotnet", "--print-config"
     )
-    assert "name: rotnet\n  turns: 4" in shown
+    assert "name: rotnet  # --method\n  turns: 4  # default" in shown
     assert "predictor: false" in shown
     assert "flip" not in shown
     assert run(tmp_path, "-c", "import psco; print(psco.__file__)").startswith(str(tmp_path))

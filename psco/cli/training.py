@@ -71,20 +71,27 @@ def pretrain(
         bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the resolved recipe and stop.")
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Print the resolved recipe and the source of each value, and stop.",
+        ),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train an encoder on unlabelled images."""
-    flags = {"train.precision": precision, "method.auxiliary": aux}
-    changes = [*(settings or []), *(f"{n}={v}" for n, v in flags.items() if v is not None)]
-    if print_config:
-        from psco.recipes.recipe import default_recipe, load_recipe, with_flags
+    from psco.recipes.recipe import Override, default_recipe, resolve_recipe, with_flags
 
+    changes: list[str | Override] = [*(settings or [])]
+    if precision is not None:
+        changes.append(Override("train.precision", precision, "--precision"))
+    if aux is not None:
+        changes.append(Override("method.auxiliary", aux, "--aux"))
+    if print_config:
         changes = with_flags(changes, method, epochs, steps, minutes, seed, init)
-        text = load_recipe(recipe or default_recipe(data), changes).to_yaml()
-        typer.echo(text, nl=False)
+        resolved = resolve_recipe(recipe or default_recipe(data), changes)
+        typer.echo(resolved.to_yaml(), nl=False)
         return
     if out is None:
         raise InputError("--out is missing: the run folder to write, such as --out runs/first")

@@ -23,7 +23,7 @@ from psco.networks.weights import weights_file
 from psco.ops.ranks import rank
 from psco.progress import Bar
 from psco.recipes.build import build_method, build_views
-from psco.recipes.recipe import Recipe, with_flags
+from psco.recipes.recipe import Override, Recipe, with_flags
 from psco.training.checkpoint import (
     CONFIG,
     METRICS,
@@ -102,7 +102,7 @@ def pretrain(
     minutes: float | None = None,
     seed: int | None = None,
     init: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str | Override] = (),
     views: tuple[AnyView, AnyView] | None = None,
     resume: bool = False,
     workers: int | None = None,

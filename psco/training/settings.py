@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from psco.errors import InputError
-from psco.recipes.recipe import Recipe, default_recipe, load_recipe
+from psco.recipes.recipe import Override, Recipe, default_recipe, load_recipe
 from psco.training.checkpoint import is_free, read_recipe
 
 
@@ -15,7 +15,7 @@ def settle_recipe(
     folder: Path,
     data: object,
     recipe: str | Path | Recipe | None,
-    overrides: Sequence[str],
+    overrides: Sequence[str | Override],
     resume: bool,
 ) -> Recipe:
     """Find the settings of a run, those of the folder if it is to be resumed.
