@@ -21,19 +21,16 @@ if TYPE_CHECKING:
     from psco.evaluation.evaluate import evaluate
     from psco.evaluation.result import Report
     from psco.evaluation.rules import RULES
-    from psco.methods import METHODS, Episode, Method
-    from psco.methods.momentum import MomentumQueue, MomentumTwin
-    from psco.methods.psco import (
-        PsCo,
-        byol_loss,
-        contrastive_loss,
-        moco_loss,
-        prototypes,
-        select_shots,
-        shot_overlap,
-        sinkhorn,
-    )
-    from psco.networks import BACKBONES, conv4, conv5, predictor, projector
+    from psco.methods import METHODS, Batch, Episode, Method
+    from psco.methods.byol import byol_loss
+    from psco.methods.moco import moco_loss
+    from psco.methods.momentum import EMA, MomentumQueue, MomentumTwin
+    from psco.methods.psco import PsCo
+    from psco.networks import BACKBONES, Networks, conv4, conv5, predictor, projector
+    from psco.ops.contrast import contrastive_loss
+    from psco.ops.prototypes import prototypes
+    from psco.ops.sinkhorn import sinkhorn
+    from psco.ops.top_k import select_shots, shot_overlap
     from psco.recipes.recipe import Recipe, load_recipe
     from psco.report.viewsheet import ViewSheet, view_sheet
     from psco.training.run import Run
@@ -47,19 +44,16 @@ _HOMES = {
     "psco.evaluation.embed": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
     "psco.evaluation.evaluate": ("evaluate",),
-    "psco.methods": ("METHODS", "Episode", "Method"),
-    "psco.methods.psco": (
-        "PsCo",
-        "byol_loss",
-        "contrastive_loss",
-        "moco_loss",
-        "prototypes",
-        "select_shots",
-        "shot_overlap",
-        "sinkhorn",
-    ),
-    "psco.methods.momentum": ("MomentumQueue", "MomentumTwin"),
-    "psco.networks": ("BACKBONES", "conv4", "conv5", "predictor", "projector"),
+    "psco.methods": ("METHODS", "Batch", "Episode", "Method"),
+    "psco.methods.byol": ("byol_loss",),
+    "psco.methods.moco": ("moco_loss",),
+    "psco.methods.momentum": ("EMA", "MomentumQueue", "MomentumTwin"),
+    "psco.methods.psco": ("PsCo",),
+    "psco.networks": ("BACKBONES", "Networks", "conv4", "conv5", "predictor", "projector"),
+    "psco.ops.contrast": ("contrastive_loss",),
+    "psco.ops.prototypes": ("prototypes",),
+    "psco.ops.sinkhorn": ("sinkhorn",),
+    "psco.ops.top_k": ("select_shots", "shot_overlap"),
     "psco.recipes.recipe": ("Recipe", "load_recipe"),
     "psco.report.viewsheet": ("ViewSheet", "view_sheet"),
     "psco.evaluation.result": ("Report",),
@@ -72,8 +66,10 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BACKBONES",
+    "EMA",
     "METHODS",
     "RULES",
+    "Batch",
     "Comparison",
     "Encoder",
     "Episode",
@@ -83,6 +79,7 @@ __all__ = [
     "Method",
     "MomentumQueue",
     "MomentumTwin",
+    "Networks",
     "PsCo",
     "PscoError",
     "Recipe",

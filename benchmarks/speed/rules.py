@@ -11,8 +11,9 @@ from torch import Tensor
 from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import project
 from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
-from psco.methods.psco import contrastive_loss, prototypes
 from psco.networks import predictor, projector
+from psco.ops.contrast import contrastive_loss
+from psco.ops.prototypes import prototypes
 
 Task = tuple[Embeddings, Tensor, Embeddings, int]  # supports, their labels, queries, ways
 

@@ -45,7 +45,7 @@ class Trainer:
         method = build_method(recipe)
         if method.kind == "supervised":
             images = in_classes(images)
-        method.start(len(images.classes))
+        method.set_classes(len(images.classes))
         feed = feed_for(method, images, train.batch_size, train.seed)
         # Nothing is written there: the folder is for checkpoints, and none is made.
         nowhere = Path(tempfile.gettempdir()) / "psco-bench"

@@ -189,7 +189,7 @@ def calibrate_finished(run: Path, images: ImageSet, view: object) -> None:
     done = (run / CALIBRATION).is_file()
     if done or len(images) < 2 or not isinstance(view, View):
         return
-    if getattr(METHODS[read_recipe(run).method.name], "embeds", True):
+    if METHODS[read_recipe(run).method.name].has_features:
         calibrate_run(run, images, view=view)
 
 

@@ -23,7 +23,7 @@ from psco.errors import InputError
 from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.adapt import adapt_heads, project, with_adaptation
 from psco.evaluation.rules.prototype import NearestMean, Prototype, class_means
-from psco.methods.psco import prototypes
+from psco.ops.prototypes import prototypes
 
 AUTO = "auto"
 UNKNOWN = "unknown"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,7 @@ _UNITS = {"s": 1 / 60, "m": 1.0, "h": 60.0}
 @for_people
 def methods(as_json: Json = False, debug: Debug = False) -> None:
     """List the training methods."""
-    from psco.methods import METHODS, Method
+    from psco.methods import METHODS
 
     facts = [
         {
@@ -34,7 +34,7 @@ def methods(as_json: Json = False, debug: Debug = False) -> None:
             "summary": method.summary,
         }
         for name in METHODS
-        for method in [cast("type[Method]", METHODS[name])]
+        for method in [METHODS[name]]
     ]
     if as_json:
         typer.echo(json.dumps(facts))

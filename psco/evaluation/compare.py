@@ -156,7 +156,7 @@ def compare(
     for encoder, images in zip(encoders, sets, strict=True):
         rule = _own_rule(encoder, images)
         own.append(_row(encoder, images, drawn, rule, slow_tasks, progress))
-        if encoder.method.embeds and rule != COMMON_RULE:
+        if encoder.method.has_features and rule != COMMON_RULE:
             common.append(_row(encoder, images, drawn, COMMON_RULE, slow_tasks, progress))
     about = sets[0]
     return Comparison(about.name, about.split, tuple(settings), queries, seed, (*own, *common))

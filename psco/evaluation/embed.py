@@ -82,7 +82,7 @@ class Encoder:
         InputError
             If the method's features mean nothing without a task.
         """
-        if not self.method.embeds:
+        if not self.method.has_features:
             name = self.recipe.method.name
             raise InputError(
                 f"a network of {name!r} has no features before it meets a task; "

@@ -98,6 +98,6 @@ def _load(
     for recipe in recipes:
         method = build_method(recipe)
         seen = labels_for(method, images, recipe)
-        if method.kind != "floor":
+        if method.kind != "baseline":
             feed_for(method, seen, recipe.train.batch_size, recipe.train.seed)
     return images

@@ -1,24 +1,37 @@
-"""What a training method is: the base of PsCo and of its rivals."""
+"""What a training method is: the contract of PsCo and of its rivals."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from psco.errors import InputError
+from psco.networks.networks import Networks
 from psco.ops.ranks import gather
+from psco.registry import Registry
 
-Kind = Literal["unsupervised", "self-supervised", "supervised", "floor"]
+Kind = Literal["unsupervised", "self-supervised", "supervised", "baseline"]
+Logs = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """What a method may need to compute its loss."""
+
+    view_a: Tensor  # (B, C, H, W)
+    view_b: Tensor  # (B, C, H, W), of the same images; view_a again for methods with one view
+    labels: Tensor | None = None  # (B,) int64: for supervised methods, and for diagnostics
+    progress: float = 0.0  # fraction of the run that is over, in [0, 1]
+    starts_step: bool = True  # False for all but the first of the mini-batches of one step
 
 
 @dataclass(frozen=True)
 class Episode:
-    """The shape of a training step that is made of few-shot tasks.
+    """The few-shot tasks that a training step is made of.
 
     Parameters
     ----------
@@ -35,8 +48,8 @@ class Episode:
 
     def __post_init__(self) -> None:
         for name in ("ways", "shots", "queries", "tasks"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, not {vars(self)[name]}")
-        require(self.ways >= 2, f"ways must be at least 2, not {self.ways}")
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {vars(self)[name]}")
+        require(self.ways >= 2, f"ways must be at least 2, got {self.ways}")
 
     @property
     def images(self) -> int:
@@ -44,22 +57,21 @@ class Episode:
         return self.tasks * self.ways * (self.shots + self.queries)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut (T·N·(K + Q), ...) into supports (T, N, K, ...) and queries (T, N, Q, ...)."""
+        """Split (T·N·(K + Q), ...) into supports (T, N, K, ...) and queries (T, N, Q, ...)."""
         x = x.reshape(self.tasks, self.ways, self.shots + self.queries, *x.shape[1:])
         return x[:, :, : self.shots], x[:, :, self.shots :]
 
 
-class Method(nn.Module):
-    """Networks and a loss; everything else about training is the same for all methods.
+class Method(Networks):
+    """The networks f, g and h with a loss. All else about training is the same for all methods.
 
-    A method calls this constructor, overrides `loss`, and says in class attributes what it is.
+    A method calls this constructor, overrides `loss`, and describes itself in class attributes.
+    Parameters of its constructor with a default are its options in recipes.
 
     Parameters
     ----------
-    backbone
-        f, maps images to (B, width).
-    projector, predictor
-        g and h; None if the method has none.
+    networks
+        f, g and h; a method that does not use the heads passes on `without_heads`.
 
     Attributes
     ----------
@@ -67,24 +79,22 @@ class Method(nn.Module):
         Name for tables, where it was published, and what it does in one line.
     kind
         Whether it learns without labels (``unsupervised`` meta-learning or ``self-supervised``),
-        from labels (``supervised``), or not at all (``floor``).
+        from labels (``supervised``), or not at all (``baseline``).
     rule, transfer_rule
         The rules that the paper's tables classify with, on classes of the same data set and on
         other data sets.
     protocol
         Whether a prediction depends on the other queries.
     views
-        Views of an image that the loss reads, 2 or 1; with one, ``view_b`` is ``view_a``.
+        Views of an image that the loss reads, 2 or 1.
     training_only
-        Beginnings of the names of tensors that no classification needs.
-    embeds
-        Whether its features mean something without a task to adapt to.
-    shares
-        Whether several processes can share a batch of it.
+        Prefixes of the names of tensors that classification does not need.
+    has_features
+        Whether its features mean something before it has adapted to a task.
+    distributes
+        Whether several processes can share a batch.
     episode
         The tasks that a step is made of; None for a batch of images drawn from the whole set.
-    done
-        Share of the run that is over, in [0, 1]; whoever trains sets it before every step.
     """
 
     title: ClassVar[str]
@@ -95,82 +105,63 @@ class Method(nn.Module):
     transfer_rule: ClassVar[str] = "linear"
     protocol: ClassVar[str] = "inductive"
     views: ClassVar[Literal[1, 2]] = 2
-    training_only: ClassVar[tuple[str, ...]] = ("momentum_", "queue")
-    embeds: ClassVar[bool] = True
-    shares: ClassVar[bool] = True
+    training_only: ClassVar[tuple[str, ...]] = ("ema.", "queue")
+    has_features: ClassVar[bool] = True
+    distributes: ClassVar[bool] = True
     episode: Episode | None = None
-    done: float = 0.0
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module | None = None,
-        predictor: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projector = nn.Identity() if projector is None else projector
-        self.predictor = nn.Identity() if predictor is None else predictor
+    def __init__(self, networks: Networks) -> None:
+        f, g, h = networks.backbone, networks.projector, networks.predictor
+        super().__init__(f, g, h, networks._width, networks._dim)
 
     @property
     def most_ways(self) -> float:
         """The largest number of classes in a task that the method can answer."""
         return math.inf
 
-    def fill(self, batch_size: int) -> None:
-        """Settle how many tasks or ways make a step of about ``batch_size`` images."""
+    def set_batch_size(self, batch_size: int) -> None:
+        """Choose how many tasks or ways make a step of about ``batch_size`` images."""
 
-    def start(self, classes: int) -> None:
-        """Make what depends on the number of labelled classes, before the first step."""
+    def set_classes(self, classes: int) -> None:
+        """Make the layers that depend on the number of training classes, before the first step."""
 
-    def loss(
-        self, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None, update: bool = True
-    ) -> dict[str, Tensor]:
-        """Give the loss of a mini-batch.
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Return the loss of a mini-batch, a scalar, and further scalars to log.
 
-        Parameters
-        ----------
-        view_a, view_b
-            (B, C, H, W) views of the same images.
-        labels
-            (B,) int64 classes: for diagnostics, and for supervised methods.
-        update
-            Whether this is the first mini-batch of a step: moving averages move once a step.
-
-        Returns
-        -------
-        dict
-            Scalars; ``total`` is the one to minimise, the others are logged: `spread`, for one.
+        In training mode a call may move EMA copies and queues; in evaluation mode nothing changes.
         """
         raise NotImplementedError
 
     def rule_options(self) -> dict[str, Any]:
-        """Give the options of `rule` that follow from how the method was trained."""
+        """Return the options of `rule` that follow from how the method was trained."""
         return {}
 
     def query_head(self, features: Tensor) -> Tensor:
-        """Turn features (B, width) into query representations of unit length."""
+        """Return query representations (B, d) of unit length for features (B, width)."""
         return F.normalize(features, dim=1)
 
     def support_head(self, features: Tensor) -> Tensor:
-        """Turn features (B, width) into support representations of unit length."""
+        """Return support representations (B, d) of unit length for features (B, width)."""
         return F.normalize(features, dim=1)
 
     def embed_query(self, x: Tensor) -> Tensor:
-        """Give the query representations (B, d) of images (B, C, H, W)."""
+        """Return the query representations (B, d) of images (B, C, H, W)."""
         return self.query_head(self.backbone(x))
 
     def embed_support(self, x: Tensor) -> Tensor:
-        """Give the support representations (B, d) of images (B, C, H, W)."""
+        """Return the support representations (B, d) of images (B, C, H, W)."""
         return self.support_head(self.backbone(x))
 
 
-@torch.no_grad()
-def spread(q: Tensor) -> Tensor:
-    """Tell how far representations (N, d) of unit length, of all ranks, are spread over the sphere.
+METHODS: Registry[type[Method]] = Registry("method", plugins="psco.methods")
 
-    The standard deviation over the batch, averaged over the coordinates and times √d: about 1 when
-    they point everywhere alike, 0 when they have collapsed to one point.
+
+@torch.no_grad()
+def embedding_std(q: Tensor) -> Tensor:
+    """Return how widely representations (N, d) of unit length are spread over the sphere.
+
+    The standard deviation over the batch of all processes, averaged over the coordinates, times √d:
+    about 1 for directions that are uniform on the sphere, 0 if all have collapsed to one point.
     """
     q = gather(q.float())
     return q.std(dim=0, correction=0).mean() * math.sqrt(q.shape[1])
@@ -182,28 +173,14 @@ def require(condition: bool, message: str) -> None:
         raise InputError(message)
 
 
-def require_momentum(start: float, end: float | None) -> None:
-    """Raise InputError unless the momentum of a moving average is in [0, 1] throughout."""
-    require(0 <= start <= 1, f"momentum must be between 0 and 1, not {start}")
+def require_positive(**options: float) -> None:
+    """Raise InputError unless all options are > 0."""
+    for name, value in options.items():
+        require(value > 0, f"{name} must be > 0, got {value}")
+
+
+def require_momentum(start: float, end: float | None = None) -> None:
+    """Raise InputError unless the momentum of an EMA copy is in [0, 1] throughout."""
+    require(0 <= start <= 1, f"momentum must be between 0 and 1, got {start}")
     allowed = end is None or 0 <= end <= 1
-    require(allowed, f"momentum_end must be between 0 and 1 or null, not {end}")
-
-
-def output_dim(projector: nn.Module) -> int:
-    """Read d, the width of a projector's output, off its last layer.
-
-    Raises
-    ------
-    InputError
-        If no layer tells.
-    """
-    for layer in reversed(list(projector.modules())):
-        for name in ("out_features", "num_features"):
-            if isinstance(width := getattr(layer, name, None), int):
-                return width
-    raise InputError(f"the width of the projector {type(projector).__name__} is unknown: give dim")
-
-
-def input_dim(projector: nn.Module) -> int:
-    """Read the width of the backbone's features off a projector's first linear layer."""
-    return next(layer.in_features for layer in projector.modules() if isinstance(layer, nn.Linear))
+    require(allowed, f"momentum_end must be between 0 and 1 or null, got {end}")

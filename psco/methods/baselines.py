@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from psco.methods.base import Method
+from psco.methods.base import METHODS, Method
+from psco.networks.networks import Networks
 
 
-class Floor(Method):
+class Baseline(Method):
     """A method that does not train at all."""
 
-    kind = "floor"
+    kind = "baseline"
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module,  # noqa: ARG002
-        predictor: nn.Module | None,  # noqa: ARG002
-    ) -> None:
-        super().__init__(backbone)
+    def __init__(self, networks: Networks) -> None:
+        super().__init__(networks.without_heads())
 
 
-class RandomNetwork(Floor):
+@METHODS.register("random")
+class RandomNetwork(Baseline):
     """The backbone with its initial weights."""
 
     title = "Random network"
@@ -29,34 +26,31 @@ class RandomNetwork(Floor):
     summary = "the untrained backbone"
 
 
-class Scratch(Floor):
+@METHODS.register("scratch")
+class Scratch(Baseline):
     """A fresh backbone and last layer, trained on the supports of each test task alone."""
 
     title = "Training from scratch"
-    rule, transfer_rule, embeds = "scratch", "scratch", False
+    rule, transfer_rule, has_features = "scratch", "scratch", False
     summary = "trains a new network on the supports of each task"
 
 
-class Pixels(Floor):
+@METHODS.register("pixels")
+class Pixels(Baseline):
     """No network: the pixels themselves, less their mean."""
 
     title = "Raw pixels"
     rule, transfer_rule = "class-mean", "class-mean"
     summary = "the picture itself, less its mean"
 
-    def __init__(
-        self,
-        backbone: nn.Module,  # noqa: ARG002
-        projector: nn.Module,
-        predictor: nn.Module | None,
-    ) -> None:
-        super().__init__(Centred(), projector, predictor)
+    def __init__(self, networks: Networks) -> None:  # the backbone gives way to the pixels
+        super().__init__(Networks(CentredPixels(), networks.projector))
 
 
-class Centred(nn.Module):
-    """Flattens images and takes the mean off each."""
+class CentredPixels(nn.Module):
+    """Flattens images and subtracts the mean of each."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give (B, C·H·W) for (B, C, H, W)."""
+        """Return (B, C·H·W) for (B, C, H, W)."""
         x = x.flatten(1)
         return x - x.mean(dim=1, keepdim=True)

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from psco.methods.base import Method, require, require_momentum, spread
-from psco.methods.momentum import MomentumTwin, momentum_at
-from psco.methods.psco import byol_loss
+from psco.methods.base import (
+    METHODS,
+    Batch,
+    Logs,
+    Method,
+    embedding_std,
+    require,
+    require_momentum,
+)
+from psco.methods.momentum import EMA, momentum_at
+from psco.networks.networks import Networks
 
 
+def byol_loss(q: Tensor, z: Tensor) -> Tensor:
+    """Return the squared distance of queries and keys (N, d), twice for the two directions."""
+    return 4 - 4 * (q * z).sum(dim=1).mean()
+
+
+@METHODS.register("byol")
 class BYOL(Method):
     """An online network with a predictor follows its own moving average.
 
     Parameters
     ----------
-    backbone, projector, predictor
+    networks
         f, g and h; without h the network collapses to a constant.
     momentum
         m.
-    momentum_end
-        m at the end of the run, see `momentum_at`: 1 in BYOL's paper; None keeps ``momentum``.
     symmetric
         Whether each view predicts the other; False for one direction only, as in the code that
         the PsCo paper's authors released.
+    momentum_end
+        m at the end of the run, see `momentum_at`: 1 in BYOL's paper; None keeps ``momentum``.
     """
 
     title = "BYOL"
@@ -33,42 +45,26 @@ class BYOL(Method):
 
     def __init__(
         self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        predictor: nn.Module | None,
+        networks: Networks,
         momentum: float = 0.99,
         symmetric: bool = True,
         momentum_end: float | None = None,
     ) -> None:
-        super().__init__(backbone, projector, predictor)
-        require(predictor is not None, "byol collapses without a predictor: heads.predictor=true")
+        super().__init__(networks)
+        require(self.has_predictor, "byol collapses without a predictor: heads.predictor=true")
         require_momentum(momentum, momentum_end)
-        self.momentum_backbone = MomentumTwin(backbone)
-        self.momentum_projector = MomentumTwin(projector)
-        self.momentum, self.momentum_end = momentum, momentum_end
+        self.ema = EMA(self.without_predictor())
+        self.momentum = momentum
+        self.momentum_end = momentum_end
         self.symmetric = symmetric
 
-    def loss(
-        self,
-        view_a: Tensor,
-        view_b: Tensor,
-        labels: Tensor | None = None,  # noqa: ARG002
-        update: bool = True,
-    ) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Pull the predictions from each view to the momentum network's embedding of the other."""
-        if update and self.training:
-            m = momentum_at(self.done, self.momentum, self.momentum_end)
-            self.momentum_backbone.update(self.backbone, m)
-            self.momentum_projector.update(self.projector, m)
-        q = self._predict(view_a)
-        total = byol_loss(q, self._target(view_b))
+        if self.training and batch.starts_step:
+            self.ema.update(self, momentum_at(batch.progress, self.momentum, self.momentum_end))
+        x1, x2 = batch.view_a, batch.view_b
+        q = self.query(x1)  # (N, d)
+        loss = byol_loss(q, self.ema.key(x2))
         if self.symmetric:
-            total = (total + byol_loss(self._predict(view_b), self._target(view_a))) / 2
-        return {"total": total, "spread": spread(q)}
-
-    def _predict(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, d)
-        return F.normalize(self.predictor(self.projector(self.backbone(x))), dim=1)
-
-    @torch.no_grad()
-    def _target(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, d)
-        return F.normalize(self.momentum_projector(self.momentum_backbone(x)), dim=1)
+            loss = (loss + byol_loss(self.query(x2), self.ema.key(x1))) / 2
+        return loss, {"embedding_std": embedding_std(q)}

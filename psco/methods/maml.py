@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from psco.errors import DivergedError
-from psco.methods.base import Episode, Method, input_dim, require
+from psco.methods.base import METHODS, Batch, Episode, Logs, Method, require_positive
+from psco.networks.networks import Networks
 from psco.ops.inner_loop import (
     Parameters,
     Statistics,
@@ -21,6 +22,7 @@ from psco.ops.inner_loop import (
 )
 
 
+@METHODS.register("maml")
 class MAML(Method):
     """Train through the training: the loss is that of the queries after steps on the supports.
 
@@ -29,16 +31,16 @@ class MAML(Method):
 
     Parameters
     ----------
-    backbone, projector, predictor
+    networks
         f, whose BatchNorm layers become `TaskNorm`; the heads are not used.
     ways, shots, queries
         N, K and Q of a training task; a test task can have no more ways.
     tasks
-        Tasks in a step; None for as many as the batch has room for.
+        Tasks in a step; None for as many as fit into the batch.
     inner_rate, inner_steps, test_steps
-        Step size, number of steps in training and at test time. The published rate, 0.05, is for a
-        network that averages its last maps; on the features of Conv4, the maps themselves, its
-        steps overshoot and hardly anything is learnt. Of the rates tried on Omniglot's training
+        Step size, and number of steps in training and at test time. The published rate, 0.05, is
+        for a network that averages its last feature maps. On Conv4, whose features are the maps
+        themselves, it overshoots and hardly learns. Of the rates tried on Omniglot's training
         classes, 0.002 and 0.004 were the best.
     first_order
         Whether to ignore the gradient through the steps (FOMAML).
@@ -47,9 +49,9 @@ class MAML(Method):
         which makes the method transductive.
     """
 
-    title, kind, views, embeds = "MAML", "supervised", 1, False
+    title, kind, views, has_features = "MAML", "supervised", 1, False
     rule, transfer_rule = "maml", "maml"
-    shares = False
+    distributes = False
     protocol = "inductive; transductive with statistics=query"
     paper = "Finn, Abbeel and Levine, ICML 2017"
     summary = "learns from labelled tasks the weights from which a few gradient steps fit a new one"
@@ -57,9 +59,7 @@ class MAML(Method):
 
     def __init__(
         self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        predictor: nn.Module | None,
+        networks: Networks,
         ways: int = 20,
         shots: int = 1,
         queries: int = 5,
@@ -70,40 +70,36 @@ class MAML(Method):
         first_order: bool = False,
         statistics: Statistics = "support",
     ) -> None:
-        super().__init__(with_task_norm(backbone))
-        for name in ("inner_rate", "inner_steps", "test_steps"):
-            require(locals()[name] > 0, f"{name} must be > 0, not {locals()[name]}")
-        self.classifier = nn.Linear(input_dim(projector), ways)
+        super().__init__(Networks(with_task_norm(networks.backbone), width=networks.width))
+        require_positive(inner_rate=inner_rate, inner_steps=inner_steps, test_steps=test_steps)
+        self.classifier = nn.Linear(self.width, ways)
         self.episode = Episode(ways, shots, queries, 1 if tasks is None else tasks)
-        self._fills = tasks is None
-        self.inner_rate, self.inner_steps, self.test_steps = inner_rate, inner_steps, test_steps
-        self.first_order, self.statistics = first_order, statistics
+        self._fills_batch = tasks is None
+        self.inner_rate = inner_rate
+        self.inner_steps = inner_steps
+        self.test_steps = test_steps
+        self.first_order = first_order
+        self.statistics = statistics
 
     @property
     def most_ways(self) -> int:
-        """The ways it was trained for: outputs beyond them have never been used."""
+        """The ways it was trained for: it has no more outputs."""
         return self.episode.ways
 
-    def fill(self, batch_size: int) -> None:
-        """Take as many tasks as the batch has room for, unless their number was given."""
+    def set_batch_size(self, batch_size: int) -> None:
+        """Take as many tasks as fit into the batch, unless their number was given."""
         e = self.episode
-        if self._fills:
+        if self._fills_batch:
             per_task = e.ways * (e.shots + e.queries)
             self.episode = Episode(e.ways, e.shots, e.queries, max(1, batch_size // per_task))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give logits (B, ways) for images (B, C, H, W)."""
+        """Return logits (B, ways) for images (B, C, H, W)."""
         logits: Tensor = self.classifier(self.backbone(x))
         return logits
 
-    def loss(
-        self,
-        view_a: Tensor,
-        view_b: Tensor,  # noqa: ARG002
-        labels: Tensor | None = None,  # noqa: ARG002
-        update: bool = True,  # noqa: ARG002
-    ) -> dict[str, Tensor]:
-        """Give the mean loss of the queries after adaptation, over the tasks of a step.
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Return the mean loss of the queries after adaptation, over the tasks of a step.
 
         Raises
         ------
@@ -111,8 +107,8 @@ class MAML(Method):
             If the loss of a task stops being finite.
         """
         e = self.episode
-        support, query = (part.flatten(1, 2) for part in e.split(view_a))  # (T, NK, C, H, W)
-        classes = torch.arange(e.ways, device=view_a.device)
+        support, query = (part.flatten(1, 2) for part in e.split(batch.view_a))  # (T, NK, C, H, W)
+        classes = torch.arange(e.ways, device=support.device)
         y_s, y_q = classes.repeat_interleave(e.shots), classes.repeat_interleave(e.queries)
         adapted, fixed = split_parameters(self)
 
@@ -135,10 +131,10 @@ class MAML(Method):
 
         losses, right, on_the_way = vmap(one_task)(support, query)  # (T,), (T,), (T, steps)
         self._check(torch.cat([on_the_way, losses.detach()[:, None]], dim=1))
-        return {"total": losses.mean(), "accuracy": right.mean()}
+        return losses.mean(), {"accuracy": right.mean()}
 
     def rule_options(self) -> dict[str, Any]:
-        """Test as it was trained."""
+        """Return the settings it was trained with."""
         return {
             "steps": self.test_steps,
             "rate": self.inner_rate,
@@ -157,7 +153,7 @@ class MAML(Method):
 
 
 def split_parameters(network: nn.Module) -> tuple[Parameters, Parameters]:
-    """Give the parameters that a task adapts, and those of the normalisation, which it does not."""
+    """Return the parameters that a task adapts, and those of the normalisation, which stay."""
     norms = {
         f"{place}.{name}"
         for place, layer in network.named_modules()

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from psco.methods.base import Method, output_dim, require, require_momentum, spread
-from psco.methods.momentum import FillingQueue, MomentumQueue, MomentumTwin, momentum_at
-from psco.methods.psco import moco_loss
-from psco.ops.ranks import gather
+from psco.methods.base import (
+    METHODS,
+    Batch,
+    Logs,
+    Method,
+    embedding_std,
+    require_momentum,
+    require_positive,
+)
+from psco.methods.momentum import EMA, FillingQueue, MomentumQueue, momentum_at
+from psco.networks.networks import Networks
+from psco.ops.contrast import contrast_with_queue
+from psco.ops.ranks import rows_of_others
 
 
+def moco_loss(
+    q: Tensor,
+    z: Tensor,
+    queue: Tensor,
+    temperature: float,
+    batch_negatives: bool = False,
+    spared: Tensor | None = None,
+) -> Tensor:
+    """Contrast every query (N, d) with its own key in z (N, d) among negatives, Eq. (6) of PsCo.
+
+    The negatives are the queue (M, d); with ``batch_negatives`` also the keys of the other images
+    of the batch, as the text of PsCo's paper has it. Its authors' code, and MoCo, use the queue
+    only. ``spared`` (N, K) are rows of the queue that are not negatives of the query.
+    """
+    if batch_negatives:
+        queue = torch.cat([queue, rows_of_others(z)])
+    return contrast_with_queue(q, z, queue, temperature, batch_negatives, spared)
+
+
+@METHODS.register("moco")
 class MoCo(Method):
-    """Pick the key of the other view among those of earlier batches.
+    """Find the key of the other view among those of earlier batches.
 
     Parameters
     ----------
-    backbone, projector, predictor
-        f, g and, for variants only, h: MoCo v2 has no predictor.
+    networks
+        f and g; h is for variants only: MoCo v2 has no predictor.
     queue_size, momentum, temperature
         M, m and τ.
     momentum_end
@@ -30,41 +58,35 @@ class MoCo(Method):
 
     title = "MoCo v2"
     paper = "Chen, Fan, Girshick and He, 2020"
-    summary = "picks the other view's key among a queue of keys of a momentum network"
+    summary = "finds the other view's key in a queue of keys of a momentum network"
 
     def __init__(
         self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        predictor: nn.Module | None,
+        networks: Networks,
         queue_size: int = 16384,
         momentum: float = 0.99,
         temperature: float = 0.2,
         momentum_end: float | None = None,
         filled_queue: bool = False,
     ) -> None:
-        super().__init__(backbone, projector, predictor)
+        super().__init__(networks)
         require_momentum(momentum, momentum_end)
-        require(temperature > 0, f"temperature must be > 0, not {temperature}")
-        self.momentum_backbone = MomentumTwin(backbone)
-        self.momentum_projector = MomentumTwin(projector)
-        kind = FillingQueue if filled_queue else MomentumQueue
-        self.queue = kind(queue_size, output_dim(projector))
-        self.momentum, self.momentum_end = momentum, momentum_end
+        require_positive(temperature=temperature)
+        self.ema = EMA(self.without_predictor())
+        self.queue = MomentumQueue(queue_size, self.dim)
+        if filled_queue:
+            self.queue = FillingQueue(self.queue)
+        self.momentum = momentum
+        self.momentum_end = momentum_end
         self.temperature = temperature
 
-    def loss(
-        self, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None, update: bool = True
-    ) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Contrast queries from view_a with keys from view_b, then remember the keys."""
-        if update and self.training:
-            m = momentum_at(self.done, self.momentum, self.momentum_end)
-            self.momentum_backbone.update(self.backbone, m)
-            self.momentum_projector.update(self.projector, m)
-        q = F.normalize(self.predictor(self.projector(self.backbone(view_a))), dim=1)  # (N, d)
-        with torch.no_grad():
-            k = F.normalize(self.momentum_projector(self.momentum_backbone(view_b)), dim=1)
-        total = moco_loss(q, k, self.queue.live().to(k.dtype), self.temperature)
+        if self.training and batch.starts_step:
+            self.ema.update(self, momentum_at(batch.progress, self.momentum, self.momentum_end))
+        q = self.query(batch.view_a)  # (N, d)
+        k = self.ema.key(batch.view_b)  # (N, d)
+        loss = moco_loss(q, k, self.queue.live(like=k), self.temperature)
         if self.training:
-            self.queue.push(gather(k), None if labels is None else gather(labels))
-        return {"total": total, "spread": spread(q)}
+            self.queue.push(k, batch.labels)
+        return loss, {"embedding_std": embedding_std(q)}

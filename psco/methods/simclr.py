@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from psco.methods.base import Method, require, spread
+from psco.methods.base import METHODS, Batch, Logs, Method, embedding_std, require_positive
+from psco.networks.networks import Networks
 from psco.ops.ranks import gather
 
 
 def nt_xent(z_a: Tensor, z_b: Tensor, temperature: float) -> Tensor:
-    """Pick the other view of an image among all other images of the batch.
+    """Return the cross-entropy of finding the other view of an image in the batch.
 
     Parameters
     ----------
@@ -33,42 +34,29 @@ def nt_xent(z_a: Tensor, z_b: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(logits, other)
 
 
+@METHODS.register("simclr")
 class SimCLR(Method):
     """Two views of an image attract, all others of the batch repel.
 
     Parameters
     ----------
-    backbone, projector, predictor
-        f, g and, for variants only, h: SimCLR has no predictor.
+    networks
+        f and g; h is for variants only: SimCLR has no predictor.
     temperature
         τ.
     """
 
     title = "SimCLR"
     paper = "Chen, Kornblith, Norouzi and Hinton, ICML 2020"
-    summary = "picks the other view among all images of the batch"
+    summary = "finds the other view among all images of the batch"
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        predictor: nn.Module | None,
-        temperature: float = 0.5,
-    ) -> None:
-        super().__init__(backbone, projector, predictor)
-        require(temperature > 0, f"temperature must be > 0, not {temperature}")
+    def __init__(self, networks: Networks, temperature: float = 0.5) -> None:
+        super().__init__(networks)
+        require_positive(temperature=temperature)
         self.temperature = temperature
 
-    def loss(
-        self,
-        view_a: Tensor,
-        view_b: Tensor,
-        labels: Tensor | None = None,  # noqa: ARG002
-        update: bool = True,  # noqa: ARG002
-    ) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Contrast the views of a batch; both pass the network as one batch of 2N."""
-        features = self.backbone(torch.cat([view_a, view_b]))
-        z = F.normalize(self.predictor(self.projector(features)), dim=1)  # (2N, d)
-        z_a, z_b = z.chunk(2)  # (N, d)
-        total = nt_xent(gather(z_a), gather(z_b), self.temperature)
-        return {"total": total, "spread": spread(z_a)}
+        z_a, z_b = self.query(torch.cat([batch.view_a, batch.view_b])).chunk(2)  # (N, d)
+        loss = nt_xent(gather(z_a), gather(z_b), self.temperature)
+        return loss, {"embedding_std": embedding_std(z_a)}

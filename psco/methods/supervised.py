@@ -1,50 +1,41 @@
-"""Supervised transfer: a classifier of the training classes lends its backbone."""
+"""Supervised transfer: a classifier of the training classes, whose features classify new ones."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.methods.base import Method, input_dim, spread
+from psco.methods.base import METHODS, Batch, Logs, Method, embedding_std
+from psco.networks.networks import Networks
 
 
+@METHODS.register("supervised")
 class Supervised(Method):
-    """Cross-entropy over all training classes; a linear probe on the features tells new ones.
+    """Cross-entropy over all training classes; new classes are told apart by a linear probe.
 
     Parameters
     ----------
-    backbone, projector, predictor
+    networks
         f; the heads are not used.
     """
 
     title, kind, rule, views = "Supervised transfer", "supervised", "linear", 1
-    summary = "learns to name the training classes; a linear probe on its features tells new ones"
+    summary = "learns to classify the training classes; a linear probe classifies new ones"
     training_only = ("classifier",)
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        predictor: nn.Module | None,  # noqa: ARG002
-    ) -> None:
-        super().__init__(backbone)
-        self._width = input_dim(projector)
+    def __init__(self, networks: Networks) -> None:
+        super().__init__(networks.without_heads())
 
-    def start(self, classes: int) -> None:
+    def set_classes(self, classes: int) -> None:
         """Make the last layer, one output for each training class."""
-        self.classifier = nn.Linear(self._width, classes)
+        self.classifier = nn.Linear(self.width, classes)
 
-    def loss(
-        self,
-        view_a: Tensor,
-        view_b: Tensor,  # noqa: ARG002
-        labels: Tensor | None = None,
-        update: bool = True,  # noqa: ARG002
-    ) -> dict[str, Tensor]:
-        """Give the cross-entropy of the classes, and the share that is named rightly."""
+    def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Return the cross-entropy of the classes, and log the accuracy."""
+        labels = batch.labels
         assert labels is not None  # the feed of a supervised method has labels
-        features = self.backbone(view_a)
+        features = self.backbone(batch.view_a)
         logits = self.classifier(features)
-        right = (logits.detach().argmax(dim=1) == labels).float().mean()
-        even = spread(self.query_head(features))
-        return {"total": F.cross_entropy(logits, labels), "accuracy": right, "spread": even}
+        accuracy = (logits.detach().argmax(dim=1) == labels).float().mean()
+        logs = {"accuracy": accuracy, "embedding_std": embedding_std(self.query_head(features))}
+        return F.cross_entropy(logits, labels), logs

@@ -9,12 +9,13 @@ from torch import nn
 from psco.networks.convnet import ConvNet, conv4, conv5
 from psco.networks.external import PREFIX, timm_backbone
 from psco.networks.heads import output_width, predictor, projector
+from psco.networks.networks import Networks
 from psco.networks.resnet import ResNet, resnet18, resnet50
 from psco.networks.weights import load_backbone
 from psco.registry import Registry
 
 
-class Backbones(Registry[nn.Module]):
+class Backbones(Registry[Callable[..., nn.Module]]):
     """The backbones of the package by name, and those of timm as ``timm:NAME``."""
 
     def __getitem__(self, name: str) -> Callable[..., nn.Module]:
@@ -26,15 +27,16 @@ class Backbones(Registry[nn.Module]):
         return name.startswith(PREFIX) or super().__contains__(name)
 
 
-BACKBONES = Backbones("backbone")
-BACKBONES.register("conv4", conv4)
-BACKBONES.register("conv5", conv5)
-BACKBONES.register("resnet18", resnet18)
-BACKBONES.register("resnet50", resnet50)
+BACKBONES = Backbones("backbone", plugins="psco.backbones")
+BACKBONES.register("conv4")(conv4)
+BACKBONES.register("conv5")(conv5)
+BACKBONES.register("resnet18")(resnet18)
+BACKBONES.register("resnet50")(resnet50)
 
 __all__ = [
     "BACKBONES",
     "ConvNet",
+    "Networks",
     "ResNet",
     "conv4",
     "conv5",

@@ -1,7 +1,7 @@
-"""The ranks of a run: processes that train one network together, each with its share of a batch.
+"""The ranks of a run: processes that train one network together, each on a part of the batch.
 
-Rank r of W holds the rows r n, ..., (r + 1) n − 1 of a batch of W n images, in the order in which a
-single process would hold all of them. Everything here does nothing when there is one rank only.
+Rank r of W holds rows r n, ..., (r + 1) n − 1 of a batch of W n images, in the order in which a
+single process would hold all of them. With one rank, everything here does nothing.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from psco.errors import InputError
 
 
 def world_size() -> int:
-    """Give the number W of ranks; 1 if this process trains by itself."""
+    """Return the number W of ranks; 1 if this process trains alone."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Give the number of this rank, from 0; rank 0 writes the files."""
+    """Return the number of this rank, from 0. Rank 0 writes the files."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def own_rows(count: int) -> slice:
-    """Give the rows of the whole batch that are this rank's, if every rank has ``count``."""
+    """Return which rows of the whole batch this rank holds if every rank has ``count``."""
     first = rank() * count
     return slice(first, first + count)
 
 
 def gather(x: Tensor) -> Tensor:
-    """Put the rows of all ranks together, in their order: (n, ...) to (W n, ...).
+    """Concatenate the rows of all ranks in their order: (n, ...) to (W n, ...).
 
-    Gradients find their way back: every rank gets the sum, over all ranks, of the gradients of its
-    rows. If the losses of the ranks are averaged, as their gradients are in training, that is the
-    gradient of the mean.
+    Differentiable: every rank receives the gradients of its rows, summed over all ranks. If the
+    losses of the ranks are averaged, as their gradients are in training, that is the gradient of
+    the mean.
     """
     if world_size() == 1:
         return x
@@ -61,8 +61,14 @@ class _Gather(torch.autograd.Function):
         return all_sum(gradients[0])[own_rows(ctx.count)]
 
 
-def alone(x: Tensor) -> Tensor:
-    """Give x itself: what `all_sum` and `all_max` are among the rows of one process."""
+def rows_of_others(x: Tensor) -> Tensor:
+    """Return the rows ((W − 1) n, ...) of all other ranks, given those of this one (n, ...)."""
+    rows, everyone = own_rows(len(x)), gather(x)
+    return torch.cat([everyone[: rows.start], everyone[rows.stop :]])
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """Return x: what `gather`, `all_sum` and `all_max` do within one process."""
     return x
 
 
@@ -72,7 +78,7 @@ def all_sum(x: Tensor) -> Tensor:
 
 
 def all_max(x: Tensor) -> Tensor:
-    """Give the largest over the ranks, element by element, without gradient."""
+    """Return the maximum over the ranks, element by element, without gradient."""
     return _reduce(x, dist.ReduceOp.MAX) if world_size() > 1 else x
 
 
@@ -83,21 +89,21 @@ def _reduce(x: Tensor, operation: Any) -> Tensor:
 
 
 def any_rank(flag: bool) -> bool:
-    """Tell whether any rank says so; all get the same answer.
+    """Whether the flag is set on any rank; all ranks get the same answer.
 
-    The answer travels between hosts, not devices: no rank waits for work on its device, and a rank
-    whose peer has died finds out here.
+    The flags travel between hosts, not devices: no rank waits for work on its device. A rank whose
+    peer has died finds out here.
     """
     return bool(all_max(torch.tensor(flag, dtype=torch.uint8))) if world_size() > 1 else flag
 
 
 def broadcast(value: float) -> float:
-    """Give the number that rank 0 has, such as the reading of its clock, to all ranks."""
+    """Return the value that rank 0 has, such as the reading of its clock, on all ranks."""
     if world_size() == 1:
         return value
-    told = torch.tensor(value, dtype=torch.float64)
-    dist.broadcast(told, 0)
-    return float(told)
+    shared = torch.tensor(value, dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return float(shared)
 
 
 def averaged(values: Mapping[str, float]) -> dict[str, float]:
@@ -109,9 +115,9 @@ def averaged(values: Mapping[str, float]) -> dict[str, float]:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm over the rows of all ranks, on any device, for shares of equal size.
+    """BatchNorm over the rows of all ranks, on any device, if every rank has equally many.
 
-    It has the parameters, buffers and names of the layer it was, see `synchronise`.
+    Parameters, buffers and names are those of the layer it replaces, see `synchronise`.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -138,11 +144,11 @@ class SyncBatchNorm(_BatchNorm):
         self.running_var.mul_(1 - factor).add_(unbiased.to(self.running_var), alpha=factor)
 
     def _check_input_dim(self, x: Tensor) -> None:
-        """Take any number of axes: the layer that this one was has been built for its input."""
+        """Accept any number of axes; the replaced layer was made for its input."""
 
 
 class _SyncNorm(torch.autograd.Function):
-    """y = (x − μ) / σ · weight + bias, with μ and σ² of all ranks; gives μ and σ² as well."""
+    """y = (x − μ) / σ · weight + bias, with μ and σ² over all ranks; returns y, μ and σ²."""
 
     @staticmethod
     def forward(
@@ -151,8 +157,8 @@ class _SyncNorm(torch.autograd.Function):
         axes = [0, *range(2, x.ndim)]
         wide = x if x.dtype == torch.float64 else x.float()
         own_var, own_mean = torch.var_mean(wide, axes, correction=0)  # (C,)
-        # Shares of equal size: the variance is that within the ranks plus that between them, a
-        # difference of sums and so in double precision.
+        # With equally many rows per rank, the variance is the mean variance within ranks plus the
+        # variance between them; the latter is a difference of sums, hence double precision.
         own = torch.stack([own_mean, own_mean.double().square(), own_var])  # (3, C)
         centre, square, within = all_sum(own) / world_size()
         mean = centre.to(wide.dtype)
@@ -169,7 +175,7 @@ class _SyncNorm(torch.autograd.Function):
         shape = [1, -1] + [1] * (x.ndim - 2)
         dy = gradients[0].to(mean.dtype)
         normal = (x - mean.view(shape)) * scale.view(shape)
-        sums = torch.stack([dy.sum(axes), (dy * normal).sum(axes)])  # (2, C), of the own rows
+        sums = torch.stack([dy.sum(axes), (dy * normal).sum(axes)])  # (2, C), over this rank's rows
         shift, slope = all_sum(sums) * (x.shape[1] / (world_size() * x.numel()))
         if weight is not None:
             scale = scale * weight
@@ -180,14 +186,14 @@ class _SyncNorm(torch.autograd.Function):
 
 
 def synchronise(network: nn.Module) -> None:
-    """Turn every BatchNorm of a network into a `SyncBatchNorm`, where it is.
+    """Turn every BatchNorm of a network into a `SyncBatchNorm`, in place.
 
-    The layers stay the same objects with the same tensors; only what they compute is another.
+    The layers stay the same objects with the same tensors; only their forward pass changes.
 
     Raises
     ------
     InputError
-        If a layer is a variant of BatchNorm, of which nobody knows what else it does.
+        If a layer is a subclass of BatchNorm, which may compute something else.
     """
     plain = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     for name, layer in network.named_modules():

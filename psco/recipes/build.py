@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from psco.methods import METHODS, Method
-from psco.networks import BACKBONES, load_backbone, output_width, predictor, projector
+from psco.networks import BACKBONES, Networks, load_backbone, output_width, predictor, projector
 from psco.ops.ranks import rank
 from psco.recipes.recipe import Parts, Recipe
 from psco.views import VIEW_PARTS, TwoViews, View
@@ -35,8 +35,9 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
     width = output_width(backbone, image.channels, image.size)
     g = projector(width, heads.hidden, heads.out)
     h = predictor(heads.out, heads.hidden) if heads.predictor else None
-    method = METHODS[recipe.method.name](backbone, g, h, **recipe.method.options)
-    method.fill(recipe.train.batch_size)
+    networks = Networks(backbone, g, h, width, heads.out)
+    method = METHODS[recipe.method.name](networks, **recipe.method.options)
+    method.set_batch_size(recipe.train.batch_size)
     return method
 
 

@@ -228,7 +228,7 @@ def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Pa
     InputError
         If names or shapes differ; the method is left as it was.
     """
-    own = method.state_dict()
+    own, weights = method.state_dict(), _with_current_names(weights)
     for name in sorted(own.keys() | weights.keys()):
         mine, theirs = own.get(name), weights.get(name)
         if mine is None or theirs is None or mine.shape != theirs.shape:
@@ -237,6 +237,17 @@ def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Pa
                 f"and {_shape(mine)} in the recipe"
             )
     method.load_state_dict(weights)
+
+
+def _with_current_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Rename the tensors of EMA copies as they were called before 0.1."""
+    for part in ("backbone", "projector"):
+        old, new = f"momentum_{part}.network.", f"ema.network.{part}."
+        weights = {
+            new + name.removeprefix(old) if name.startswith(old) else name: value
+            for name, value in weights.items()
+        }
+    return weights
 
 
 def _shape(tensor: torch.Tensor | None) -> str:

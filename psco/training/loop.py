@@ -14,13 +14,13 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from psco.errors import DivergedError, PscoError
-from psco.methods import Method
+from psco.methods import Batch, Method
 from psco.ops.ranks import all_max, any_rank, averaged, broadcast, rank, synchronise, world_size
 from psco.progress import Bar
 from psco.recipes.recipe import Recipe
 from psco.training.averaging import WeightAverage
 from psco.training.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
-from psco.training.feed import Batch, Feed
+from psco.training.feed import Feed
 from psco.training.logging import Logger, Meter
 from psco.training.schedule import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
@@ -158,29 +158,30 @@ class Loop:
             if any_rank(due(self.step, time.monotonic())):
                 save()
 
-    def _take_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
+    def _take_step(self, batches: Iterator[tuple[Tensor, Tensor | None]]) -> dict[str, Tensor]:
         train = self.recipe.train
         rate = self.schedule.learning_rate(self.step, self.done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.method.module.done = self.done
-        losses: dict[str, Tensor] = {}
+        row: dict[str, Tensor] = {}
         for part in range(train.accumulate):
             images, labels = self.fabric.to_device(next(batches))
             view_a, view_b = self._views(images, self.step * train.accumulate + part)
             with self._sums_of_own(part < train.accumulate - 1):
                 # Fabric chooses the number format of a call by itself where ranks share it only.
+                batch = Batch(view_a, view_b, labels, self.done, starts_step=part == 0)
                 with self.fabric.autocast():
-                    losses = self.method.loss(view_a, view_b, labels, update=part == 0)
-                self.fabric.backward(losses["total"] / train.accumulate)
-            bad = (self._first_bad < 0) & ~losses["total"].detach().isfinite()
+                    loss, logs = self.method.loss(batch)
+                self.fabric.backward(loss / train.accumulate)
+            row = {"total": loss.detach(), **logs}
+            bad = (self._first_bad < 0) & ~row["total"].isfinite()
             self._first_bad = torch.where(bad, self.step, self._first_bad)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
         if self.average is not None and self.done > 1 - train.average_last:
             self.average.add(self.method.module)
-        return losses
+        return row
 
     @property
     def _model(self) -> Method:

@@ -205,13 +205,13 @@ def pretrain(
     learner = build_method(settled, init=state is None)
     images = labels_for(learner, images, settled)
     about = {**environment(), "data": {"name": images.name, "images": len(images)}}
-    if learner.kind == "floor":  # nothing to learn: the run is over before it has begun
+    if learner.kind == "baseline":  # nothing to learn: the run is over before it has begun
         if main:
             start_folder(folder, settled, about)
             save_checkpoint(folder, learner, settled, 0, {})
         return Run(folder, settled, 0, finished=True)
 
-    learner.start(len(images.classes))
+    learner.set_classes(len(images.classes))
     if workers is None and images.decodes:
         workers = max(1, (os.cpu_count() or 1) // place.devices)
     feed = feed_for(learner, images, train.batch_size, train.seed, workers, train.shuffle_buffer)
@@ -252,7 +252,7 @@ def pretrain(
 def _check_shares(recipe: Recipe, ranks: int) -> None:
     """Raise InputError, before any rank is started, if the method cannot be split over them."""
     name = recipe.method.name
-    if ranks > 1 and not getattr(METHODS[name], "shares", True):
+    if ranks > 1 and not METHODS[name].distributes:
         raise InputError(f"method {name!r} runs on one device, and {ranks} ranks were asked for")
     check_split(recipe.train.batch_size, ranks)
 

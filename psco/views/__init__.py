@@ -17,17 +17,17 @@ from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
 from psco.views.warp import Warp
 
-VIEW_PARTS: Registry[Part] = Registry("view part")
-VIEW_PARTS.register("crop", Crop)
-VIEW_PARTS.register("flip", Flip)
-VIEW_PARTS.register("turn", Turn)
-VIEW_PARTS.register("affine", Affine)
-VIEW_PARTS.register("elastic", Elastic)
-VIEW_PARTS.register("stroke", Stroke)
-VIEW_PARTS.register("erase", Erase)
-VIEW_PARTS.register("jitter", Jitter)
-VIEW_PARTS.register("grey", Grey)
-VIEW_PARTS.register("blur", Blur)
+VIEW_PARTS: Registry[type[Part]] = Registry("view part")
+VIEW_PARTS.register("crop")(Crop)
+VIEW_PARTS.register("flip")(Flip)
+VIEW_PARTS.register("turn")(Turn)
+VIEW_PARTS.register("affine")(Affine)
+VIEW_PARTS.register("elastic")(Elastic)
+VIEW_PARTS.register("stroke")(Stroke)
+VIEW_PARTS.register("erase")(Erase)
+VIEW_PARTS.register("jitter")(Jitter)
+VIEW_PARTS.register("grey")(Grey)
+VIEW_PARTS.register("blur")(Blur)
 
 __all__ = [
     "VIEW_PARTS",

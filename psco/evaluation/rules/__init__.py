@@ -12,17 +12,17 @@ from psco.evaluation.rules.rule import Embeddings, Heads, Rule, fit_rule, join_e
 from psco.evaluation.rules.transductive import SoftSinkhorn
 from psco.registry import Registry
 
-RULES: Registry[Rule] = Registry("rule")
-RULES.register("prototype", Prototype)
-RULES.register("class-mean", ClassMean)
-RULES.register("euclidean", Euclidean)
-RULES.register("knn", Neighbours)
-RULES.register("linear", LinearProbe)
-RULES.register("ridge", Ridge)
-RULES.register("logistic", Logistic)
-RULES.register("adapt", Adapt)
-RULES.register("transductive", SoftSinkhorn)
-RULES.register("maml", MamlSteps)
-RULES.register("scratch", FromScratch)
+RULES: Registry[type[Rule]] = Registry("rule", plugins="psco.rules")
+RULES.register("prototype")(Prototype)
+RULES.register("class-mean")(ClassMean)
+RULES.register("euclidean")(Euclidean)
+RULES.register("knn")(Neighbours)
+RULES.register("linear")(LinearProbe)
+RULES.register("ridge")(Ridge)
+RULES.register("logistic")(Logistic)
+RULES.register("adapt")(Adapt)
+RULES.register("transductive")(SoftSinkhorn)
+RULES.register("maml")(MamlSteps)
+RULES.register("scratch")(FromScratch)
 
 __all__ = ["RULES", "Embeddings", "Heads", "Rule", "fit_rule", "join_embeddings"]

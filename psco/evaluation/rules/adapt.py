@@ -16,7 +16,8 @@ from psco.errors import InputError
 from psco.evaluation.rules.adapt_together import adapt_together, are_usual
 from psco.evaluation.rules.rule import Embeddings, Heads
 from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
-from psco.methods.psco import contrastive_loss, prototypes
+from psco.ops.contrast import contrastive_loss
+from psco.ops.prototypes import prototypes
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.evaluation.rules.rule import Embeddings, Heads
-from psco.methods.protonets import squared_distances
-from psco.methods.psco import prototypes
+from psco.ops.prototypes import prototypes, squared_distances
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.evaluation.rules.rule import Embeddings, Heads
-from psco.methods.psco import prototypes
+from psco.ops.prototypes import prototypes
 
 _TEMPERATURE = 0.1  # of cosines
 _FITS = 5  # rounds of Sinkhorn
