@@ -7,9 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from steps import losses
 
 import psco
 from psco.methods.psco import pseudo_supervised_loss
+from psco.networks import Networks
 from psco.ops.contrast import contrast_with_queue, plain_contrast
 
 
@@ -70,7 +72,7 @@ def test_contrastive_loss_refuses_a_query_without_positives():
 
 @pytest.mark.parametrize(("A", "tau"), [(torch.ones(3, 5), 1.0), (torch.ones(4, 6), 0.0)])
 def test_contrastive_loss_refuses_wrong_shapes_and_temperatures(A, tau):
-    with pytest.raises(psco.InputError, match=r"\(4, 6\)|temperature must be > 0, not 0.0"):
+    with pytest.raises(psco.InputError, match=r"\(4, 6\)|temperature must be > 0, got 0.0"):
         psco.contrastive_loss(unit(4, 3, 0), unit(6, 3, 1), A, tau)
 
 
@@ -189,7 +191,7 @@ def test_the_loss_of_the_module_is_algorithm_1(double_module):
         for i in range(6)
     )
     module.momentum = 1.0  # the average is up to date already
-    losses = module.loss(x1, x2)
+    losses = losses(module, x1, x2)
     assert losses["psco"].item() == pytest.approx(psco_twin)
     assert losses["moco"].item() == pytest.approx(moco_twin)
     assert losses["total"].item() == pytest.approx(psco_twin + moco_twin)
@@ -202,9 +204,7 @@ def double_module():
     torch.manual_seed(0)
     backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, 8), torch.nn.Tanh())
     module = psco.PsCo(
-        backbone,
-        psco.projector(8, hidden=10, out=5),
-        psco.predictor(5, hidden=10),
+        Networks(backbone, psco.projector(8, hidden=10, out=5), psco.predictor(5, hidden=10)),
         queue_size=20,
         shots=2,
     ).double()

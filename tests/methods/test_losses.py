@@ -9,6 +9,7 @@ import ot
 import pytest
 import torch
 import torch.nn.functional as F
+from steps import losses
 from torch import Tensor, nn
 
 from psco.errors import InputError
@@ -16,6 +17,7 @@ from psco.methods.byol import BYOL
 from psco.methods.moco import MoCo
 from psco.methods.simclr import SimCLR, nt_xent
 from psco.methods.swav import SwAV, codes, swapped_loss
+from psco.networks import Networks
 
 WIDTH, DIM, N = 12, 6, 5
 
@@ -60,10 +62,10 @@ def test_nt_xent_equals_its_loop(temperature):
 def test_simclr_sends_both_views_through_the_network_as_one_batch():
     f, g, _ = networks()
     a, b = views()
-    method = SimCLR(f, g, None, temperature=0.5)
+    method = SimCLR(Networks(f, g, None), temperature=0.5)
     z = F.normalize(g(f(torch.cat([a, b]))), dim=1)
     twin = nt_xent(z[:N], z[N:], 0.5)
-    assert method.loss(a, b)["total"].item() == pytest.approx(twin.item())
+    assert losses(method, a, b)["total"].item() == pytest.approx(twin.item())
 
 
 # ------------------------------------------------------------------------------------------- MoCo
@@ -72,7 +74,7 @@ def test_simclr_sends_both_views_through_the_network_as_one_batch():
 def test_moco_equals_its_loop_over_the_own_key_and_the_queue():
     f, g, _ = networks()
     a, b = views()
-    method = MoCo(f, g, None, queue_size=8, temperature=0.2)
+    method = MoCo(Networks(f, g, None), queue_size=8, temperature=0.2)
     queue = method.queue.keys.double()
     # Before the first step the momentum network is a copy, and an average with it changes nothing.
     q, k = (F.normalize(g(f(x)), dim=1).detach() for x in (a, b))
@@ -80,17 +82,17 @@ def test_moco_equals_its_loop_over_the_own_key_and_the_queue():
         cross_entropy([float(q[n] @ key) / 0.2 for key in [k[n], *queue]], right=0)
         for n in range(N)
     ]
-    assert method.loss(a, b)["total"].item() == pytest.approx(np.mean(terms), abs=1e-6)
+    assert losses(method, a, b)["total"].item() == pytest.approx(np.mean(terms), abs=1e-6)
 
 
 def test_moco_remembers_the_keys_after_the_loss_and_averages_before_it():
     f, g, _ = networks()
     a, b = views()
-    method = MoCo(f, g, None, queue_size=8, momentum=0.9)
+    method = MoCo(Networks(f, g, None), queue_size=8, momentum=0.9)
     before = method.momentum_projector.network.weight.clone()
     with torch.no_grad():
         g.weight += 1
-    method.loss(a, b)
+    losses(method, a, b)
     expected = 0.9 * before + 0.1 * g.weight
     torch.testing.assert_close(method.momentum_projector.network.weight, expected)
     keys = F.normalize(method.momentum_projector(method.momentum_backbone(b)), dim=1)
@@ -101,12 +103,15 @@ def test_moco_remembers_the_keys_after_the_loss_and_averages_before_it():
 def test_evaluation_mode_and_later_parts_of_a_step_leave_the_average_alone():
     f, g, h = networks()
     a, b = views()
-    for method in (MoCo(f, g, None, queue_size=8, momentum=0.5), BYOL(f, g, h, momentum=0.5)):
+    for method in (
+        MoCo(Networks(f, g, None), queue_size=8, momentum=0.5),
+        BYOL(Networks(f, g, h), momentum=0.5),
+    ):
         with torch.no_grad():
             g.weight += 1
         before = {n: v.clone() for n, v in method.state_dict().items() if "momentum_projector" in n}
-        method.train().loss(a, b, update=False)
-        method.eval().loss(a, b)
+        losses(method.train(), a, b, starts_step=False)
+        losses(method.eval(), a, b)
         after = method.state_dict()
         assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -148,10 +153,10 @@ def test_the_swapped_loss_equals_its_loop():
 
 def test_swavs_centres_fit_the_projector_stay_of_unit_length_and_get_a_gradient():
     f, g, _ = networks()
-    method = SwAV(f, g, None, clusters=7).double()
+    method = SwAV(Networks(f, g, None), clusters=7).double()
     with torch.no_grad():
         method.centres *= 3
-    method.loss(*views())["total"].backward()
+    losses(method, *views())["total"].backward()
     assert method.centres.shape == (7, DIM)
     torch.testing.assert_close(method.centres.norm(dim=1), torch.ones(7, dtype=torch.float64))
     assert method.centres.grad.abs().sum() > 0
@@ -161,9 +166,9 @@ def test_swavs_queue_takes_part_in_the_assignment_and_only_there():
     f, g, _ = networks()
     a, b = views()
     torch.manual_seed(3)
-    method = SwAV(f, g, None, clusters=4, queue_size=12).double()
+    method = SwAV(Networks(f, g, None), clusters=4, queue_size=12).double()
     queue_a, queue_b = method.queue_a.keys.clone(), method.queue_b.keys.clone()
-    loss = method.loss(a, b)["total"]
+    loss = losses(method, a, b)["total"]
     z = F.normalize(g(f(torch.cat([a, b]))), dim=1).detach()
     scores = [part @ method.centres.detach().T for part in (z[:N], z[N:], queue_a, queue_b)]
     with_queue = [codes(torch.cat([scores[v], scores[v + 2]]))[:N] for v in (0, 1)]
@@ -181,7 +186,7 @@ def test_swavs_queue_takes_part_in_the_assignment_and_only_there():
 def test_byol_equals_its_loop_in_both_directions_or_twice_in_one(symmetric):
     f, g, h = networks()
     a, b = views()
-    method = BYOL(f, g, h, symmetric=symmetric)
+    method = BYOL(Networks(f, g, h), symmetric=symmetric)
     predicted = [F.normalize(h(g(f(x))), dim=1).detach() for x in (a, b)]
     target = [F.normalize(g(f(x)), dim=1).detach() for x in (a, b)]  # the twin is still a copy
     pairs = [(0, 1), (1, 0)] if symmetric else [(0, 1), (0, 1)]
@@ -190,13 +195,13 @@ def test_byol_equals_its_loop_in_both_directions_or_twice_in_one(symmetric):
         for p, t in pairs
         for n in range(N)
     )
-    assert method.loss(a, b)["total"].item() == pytest.approx(twin, abs=1e-10)
+    assert losses(method, a, b)["total"].item() == pytest.approx(twin, abs=1e-10)
 
 
 def test_no_gradient_reaches_the_momentum_networks():
     f, g, h = networks()
-    for method in (BYOL(f, g, h), MoCo(f, g, None, queue_size=8)):
-        method.loss(*views())["total"].backward()
+    for method in (BYOL(Networks(f, g, h)), MoCo(Networks(f, g, None), queue_size=8)):
+        losses(method, *views())["total"].backward()
         momentum = [p for n, p in method.named_parameters() if n.startswith("momentum_")]
         assert momentum
         assert all(p.grad is None and not p.requires_grad for p in momentum)
@@ -205,12 +210,24 @@ def test_no_gradient_reaches_the_momentum_networks():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda f, g, h: SimCLR(f, g, h, temperature=0), "temperature must be > 0, not 0"),
-        (lambda f, g, h: MoCo(f, g, h, momentum=2), "momentum must be between 0 and 1, not 2"),
-        (lambda f, g, h: MoCo(f, g, h, queue_size=0), "queue_size must be at least 1, not 0"),
-        (lambda f, g, h: SwAV(f, g, h, clusters=1), "clusters must be at least 2, not 1"),
-        (lambda f, g, h: SwAV(f, g, h, sinkhorn_epsilon=0), "sinkhorn_epsilon must be > 0"),
-        (lambda f, g, _: BYOL(f, g, None), "byol collapses without a predictor"),
+        (
+            lambda f, g, h: SimCLR(Networks(f, g, h), temperature=0),
+            "temperature must be > 0, got 0",
+        ),
+        (
+            lambda f, g, h: MoCo(Networks(f, g, h), momentum=2),
+            "momentum must be between 0 and 1, got 2",
+        ),
+        (
+            lambda f, g, h: MoCo(Networks(f, g, h), queue_size=0),
+            "queue_size must be at least 1, got 0",
+        ),
+        (lambda f, g, h: SwAV(Networks(f, g, h), clusters=1), "clusters must be at least 2, got 1"),
+        (
+            lambda f, g, h: SwAV(Networks(f, g, h), sinkhorn_epsilon=0),
+            "sinkhorn_epsilon must be > 0",
+        ),
+        (lambda f, g, _: BYOL(Networks(f, g, None)), "byol collapses without a predictor"),
     ],
 )
 def test_settings_that_cannot_be_are_named(make, message):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from steps import losses
 from torch import Tensor, nn
 
 import psco
@@ -15,6 +16,7 @@ from psco.errors import DivergedError, InputError, PscoError
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.methods.maml import MAML
+from psco.networks import Networks
 from psco.ops.inner_loop import TaskNorm
 from psco.recipes.recipe import load_recipe
 from psco.report.compared import to_markdown
@@ -34,7 +36,7 @@ def maml(activation: type[nn.Module] = nn.ReLU, **options: object) -> MAML:
         nn.Flatten(),
     )
     options = {"ways": 3, "shots": 2, "queries": 2, "tasks": 2, "inner_steps": 3, **options}
-    method = MAML(f, nn.Linear(WIDTH, 4), None, inner_rate=0.3, **options).double()
+    method = MAML(Networks(f, nn.Linear(WIDTH, 4), None), inner_rate=0.3, **options).double()
     with torch.no_grad():  # a scale and a shift that do something
         f[1].weight.uniform_(0.5, 1.5)
         f[1].bias.uniform_(-0.5, 0.5)
@@ -101,7 +103,7 @@ def gradient(method: MAML, loss: Tensor) -> Tensor:
 def test_the_gradient_is_that_of_the_unrolled_loss(statistics, first_order):
     method = maml(statistics=statistics, first_order=first_order)
     x = batch(method)
-    ours, twin = method.loss(x, x)["total"], unrolled(method, x, first_order)
+    ours, twin = losses(method, x, x)["total"], unrolled(method, x, first_order)
     assert ours.item() == pytest.approx(twin.item(), abs=1e-12)
     torch.testing.assert_close(gradient(method, ours), gradient(method, twin), atol=1e-8, rtol=1e-8)
 
@@ -109,7 +111,7 @@ def test_the_gradient_is_that_of_the_unrolled_loss(statistics, first_order):
 def test_the_gradient_is_that_of_a_finite_difference():
     method = maml(nn.Softplus)
     x = batch(method)
-    exact = gradient(method, method.loss(x, x)["total"])
+    exact = gradient(method, losses(method, x, x)["total"])
     torch.manual_seed(5)
     direction = [torch.randn_like(p) for p in method.parameters()]
     values = []
@@ -118,7 +120,7 @@ def test_the_gradient_is_that_of_a_finite_difference():
         with torch.no_grad():
             for p, d in zip(moved.parameters(), direction, strict=True):
                 p += sign * 1e-5 * d
-        values.append(moved.loss(x, x)["total"].item())
+        values.append(losses(moved, x, x)["total"].item())
     along = exact @ torch.cat([d.flatten() for d in direction])
     assert (values[0] - values[1]) / 2e-5 == pytest.approx(along.item(), rel=1e-6)
 
@@ -126,7 +128,7 @@ def test_the_gradient_is_that_of_a_finite_difference():
 def test_the_first_order_gradient_is_another_one_of_the_same_loss():
     exact, rough = maml(), maml(first_order=True)
     x = batch(exact)
-    losses = [method.loss(x, x)["total"] for method in (exact, rough)]
+    losses = [losses(method, x, x)["total"] for method in (exact, rough)]
     assert losses[0].item() == losses[1].item()
     gradients = [gradient(m, loss) for m, loss in zip((exact, rough), losses, strict=True)]
     assert (gradients[0] - gradients[1]).abs().max() > 1e-2
@@ -135,8 +137,8 @@ def test_the_first_order_gradient_is_another_one_of_the_same_loss():
 def test_tasks_side_by_side_are_tasks_one_after_the_other():
     both, single = maml(), maml(tasks=1)
     x = batch(both)
-    together = both.loss(x, x)
-    alone = [single.loss(part, part) for part in x.chunk(2)]
+    together = losses(both, x, x)
+    alone = [losses(single, part, part) for part in x.chunk(2)]
     for name in ("total", "accuracy"):
         mean = sum(losses[name].item() for losses in alone) / 2
         assert together[name].item() == pytest.approx(mean, abs=1e-12)
@@ -222,7 +224,7 @@ def test_more_ways_than_it_was_trained_for_are_refused():
 
 
 def test_the_rule_wants_a_network_of_maml():
-    method = psco.METHODS["random"](nn.Flatten(), None, None)
+    method = psco.METHODS["random"](Networks(nn.Flatten()))
     with pytest.raises(InputError, match="rule 'maml' needs a run of the method 'maml'"):
         answer(method, RULES["maml"]())
 
@@ -306,9 +308,9 @@ def test_a_test_task_that_diverges_is_an_error_not_a_number(images):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"inner_steps": 0}, "inner_steps must be > 0, not 0"),
-        ({"tasks": 0}, "tasks must be at least 1, not 0"),
-        ({"ways": 1}, "ways must be at least 2, not 1"),
+        ({"inner_steps": 0}, "inner_steps must be > 0, got 0"),
+        ({"tasks": 0}, "tasks must be at least 1, got 0"),
+        ({"ways": 1}, "ways must be at least 2, got 1"),
     ],
 )
 def test_settings_that_cannot_be_are_named(options, message):

@@ -55,7 +55,7 @@ def test_a_push_leaves_the_keys_that_a_graph_still_reads():
 
 
 def test_a_queue_without_room_is_refused():
-    with pytest.raises(psco.InputError, match="queue_size must be at least 1, not 0"):
+    with pytest.raises(psco.InputError, match="queue_size must be at least 1, got 0"):
         psco.MomentumQueue(0, 3)
 
 

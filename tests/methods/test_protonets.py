@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from steps import losses
 from torch import nn
 
 from psco.data import ImageSet
@@ -14,6 +15,7 @@ from psco.errors import InputError
 from psco.evaluation.rules import RULES, Embeddings
 from psco.methods import Episode
 from psco.methods.protonets import ProtoNets, protonet_loss
+from psco.networks import Networks
 from psco.training.feed import EpisodeFeed, feed_for
 
 
@@ -47,11 +49,11 @@ def test_the_loss_of_several_tasks_is_their_mean():
 def test_supports_and_queries_pass_the_network_together():
     torch.manual_seed(0)
     f = nn.Sequential(nn.Flatten(), nn.Linear(9, 5), nn.BatchNorm1d(5))
-    method = ProtoNets(f, None, None, ways=4, shots=1, queries=2)
+    method = ProtoNets(Networks(f, None, None), ways=4, shots=1, queries=2)
     x = torch.randn(12, 1, 3, 3)
     features = f(x).reshape(4, 3, 5)
     twin = protonet_loss(features[:, :1], features[:, 1:])
-    assert method.loss(x, x)["total"].item() == pytest.approx(twin.item())
+    assert losses(method, x, x)["total"].item() == pytest.approx(twin.item())
 
 
 def test_the_rule_picks_the_nearest_mean_in_the_euclidean_sense():
@@ -107,10 +109,10 @@ def test_tasks_differ_from_step_to_step_and_classes_have_no_fixed_place():
 
 
 def test_as_many_ways_as_the_batch_has_room_for_unless_they_are_given():
-    method = ProtoNets(nn.Identity(), None, None)
+    method = ProtoNets(Networks(nn.Identity(), None, None))
     method.fill(256)
     assert (method.episode.ways, method.episode.images) == (42, 252)
-    given = ProtoNets(nn.Identity(), None, None, ways=60)
+    given = ProtoNets(Networks(nn.Identity(), None, None), ways=60)
     given.fill(256)
     assert given.episode.images == 360
 
@@ -123,15 +125,15 @@ def test_as_many_ways_as_the_batch_has_room_for_unless_they_are_given():
     ],
 )
 def test_too_few_classes_or_images_are_named_with_the_settings_to_change(options, message):
-    method = ProtoNets(nn.Identity(), None, None, **options)
+    method = ProtoNets(Networks(nn.Identity(), None, None), **options)
     with pytest.raises(InputError, match=f"'counted'.*{message}.*lower method.ways, method.shots"):
         feed_for(method, labelled(), 16, 0)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"ways": 0}, "ways must be at least"), ({"shots": 0}, "shots must be at least 1, not 0")],
+    [({"ways": 0}, "ways must be at least"), ({"shots": 0}, "shots must be at least 1, got 0")],
 )
 def test_numbers_that_make_no_task_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        ProtoNets(nn.Identity(), None, None, **options)
+        ProtoNets(Networks(nn.Identity(), None, None), **options)

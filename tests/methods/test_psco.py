@@ -6,18 +6,22 @@ import copy
 
 import pytest
 import torch
+from steps import losses
 from torch import nn
 
 import psco
+from psco.networks import Networks
 
 
 def make(**options: object) -> psco.PsCo:
     torch.manual_seed(0)
     predictor = options.pop("predictor", True)
     return psco.PsCo(
-        psco.conv4(1, 16, width=8),
-        psco.projector(8, hidden=24, out=12),
-        psco.predictor(12, hidden=24) if predictor else None,
+        Networks(
+            psco.conv4(1, 16, width=8),
+            psco.projector(8, hidden=24, out=12),
+            psco.predictor(12, hidden=24) if predictor else None,
+        ),
         **{"queue_size": 40, "shots": 3, **options},
     )
 
@@ -32,7 +36,7 @@ def views() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_no_gradient_reaches_the_momentum_network_and_all_reaches_the_online_one(views):
     model = make()
-    model.loss(*views)["total"].backward()
+    losses(model, *views)["total"].backward()
     for name, parameter in model.named_parameters():
         if name.startswith("momentum_"):
             assert not parameter.requires_grad
@@ -51,9 +55,9 @@ def test_the_average_is_updated_before_the_forward_pass_by_default(views):
     reference = copy.deepcopy(model)
     reference.update_momentum_network()
     reference.momentum = 1.0
-    losses = model.loss(*views)
+    losses = losses(model, *views)
     torch.testing.assert_close(next(model.momentum_backbone.parameters()), first + 0.5)
-    assert losses["total"] == reference.loss(*views)["total"]
+    assert losses["total"] == losses(reference, *views)["total"]
 
 
 def test_the_average_can_be_updated_after_the_loss_instead(views):
@@ -62,13 +66,13 @@ def test_the_average_can_be_updated_after_the_loss_instead(views):
         with torch.no_grad():
             next(module.backbone.parameters()).add_(1.0)
     before = next(model.momentum_backbone.parameters()).clone()
-    assert model.loss(*views)["total"] == frozen.loss(*views)["total"]
+    assert losses(model, *views)["total"] == losses(frozen, *views)["total"]
     torch.testing.assert_close(next(model.momentum_backbone.parameters()), before + 0.5)
 
 
 def test_the_queue_receives_the_momentum_keys_of_the_batch(views):
     model = make(momentum=1.0)
-    model.loss(*views)
+    losses(model, *views)
     z = nn.functional.normalize(model.momentum_projector(model.momentum_backbone(views[1])), dim=1)
     torch.testing.assert_close(model.queue.keys[:10], z)
     assert model.queue.position == 10
@@ -77,7 +81,7 @@ def test_the_queue_receives_the_momentum_keys_of_the_batch(views):
 def test_evaluation_mode_changes_nothing(views):
     model = make().eval()
     before = copy.deepcopy(model.state_dict())
-    first, second = model.loss(*views)["total"], model.loss(*views)["total"]
+    first, second = losses(model, *views)["total"], losses(model, *views)["total"]
     assert first == second
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
@@ -87,7 +91,7 @@ def test_update_false_leaves_the_average_but_feeds_the_queue(views):
     with torch.no_grad():
         next(model.backbone.parameters()).add_(1.0)
     before = next(model.momentum_backbone.parameters()).clone()
-    model.loss(*views, update=False)
+    losses(model, *views, starts_step=False)
     assert torch.equal(next(model.momentum_backbone.parameters()), before)
     assert model.queue.position == 10
 
@@ -113,7 +117,7 @@ def test_every_component_can_be_switched_off_and_still_trains(switch, views):
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     losses = []
     for _ in range(12):
-        report = model.loss(*views)
+        report = losses(model, *views)
         losses.append(report["total"].item())
         optimizer.zero_grad()
         report["total"].backward()
@@ -131,7 +135,7 @@ def test_without_sinkhorn_the_shots_are_the_nearest_keys(views):
     q = model.embed_query(views[0])
     logits = q @ model.queue.keys[nearest].T
     expected = nn.functional.cross_entropy(logits, torch.arange(10))
-    torch.testing.assert_close(model.loss(*views)["psco"], expected.detach())
+    torch.testing.assert_close(losses(model, *views)["psco"], expected.detach())
 
 
 def test_the_online_network_gives_the_keys_without_a_momentum_network(views):
@@ -139,7 +143,7 @@ def test_the_online_network_gives_the_keys_without_a_momentum_network(views):
     assert not any(name.startswith("momentum_") for name, _ in model.named_parameters())
     with_zero_momentum = make(momentum=0.0)
     torch.testing.assert_close(
-        model.loss(*views)["total"], with_zero_momentum.loss(*views)["total"]
+        losses(model, *views)["total"], losses(with_zero_momentum, *views)["total"]
     )
 
 
@@ -147,7 +151,7 @@ def test_purity_is_the_share_of_shots_of_the_true_class_and_changes_no_loss(view
     labelled, blind = make(), make()
     labels = torch.arange(10) % 3
     for _ in range(5):  # fills the queue of 40
-        with_labels, without = labelled.loss(*views, labels), blind.loss(*views)
+        with_labels, without = losses(labelled, *views, labels), losses(blind, *views)
         assert with_labels["total"] == without["total"]
         assert "purity" not in without
     model = copy.deepcopy(labelled)
@@ -156,7 +160,7 @@ def test_purity_is_the_share_of_shots_of_the_true_class_and_changes_no_loss(view
     shots = psco.select_shots(psco.sinkhorn(z @ model.queue.keys.T), 3).tolist()
     right = sum(model.queue.labels[j] == labels[i] for i in range(10) for j in shots[i])
     labelled.momentum = 1.0
-    torch.testing.assert_close(labelled.loss(*views, labels)["purity"], right / 30)
+    torch.testing.assert_close(losses(labelled, *views, labels)["purity"], right / 30)
 
 
 def test_queries_pass_the_predictor_and_supports_do_not():
@@ -171,19 +175,19 @@ def test_queries_pass_the_predictor_and_supports_do_not():
 def test_any_module_that_returns_vectors_is_a_backbone(views):
     backbone = nn.Sequential(nn.Flatten(), nn.LazyLinear(6))
     backbone(views[0])
-    model = psco.PsCo(backbone, nn.Linear(6, 4), nn.Linear(4, 4), queue_size=7, shots=2)
-    assert model.loss(*views)["total"].isfinite()
-    identity = psco.PsCo(backbone, nn.Identity(), None, queue_size=7, shots=2, dim=6)
-    assert identity.loss(*views)["total"].isfinite()
+    model = psco.PsCo(Networks(backbone, nn.Linear(6, 4), nn.Linear(4, 4)), queue_size=7, shots=2)
+    assert losses(model, *views)["total"].isfinite()
+    identity = psco.PsCo(Networks(backbone, dim=6), queue_size=7, shots=2)
+    assert losses(identity, *views)["total"].isfinite()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"shots": 41}, "between 1 and queue_size = 40, not 41"),
-        ({"momentum": 1.5}, "momentum must be between 0 and 1, not 1.5"),
-        ({"temperature": 0}, "temperature must be > 0, not 0"),
-        ({"sinkhorn_iterations": 0}, "sinkhorn_iterations must be > 0, not 0"),
+        ({"momentum": 1.5}, "momentum must be between 0 and 1, got 1.5"),
+        ({"temperature": 0}, "temperature must be > 0, got 0"),
+        ({"sinkhorn_iterations": 0}, "sinkhorn_iterations must be > 0, got 0"),
         ({"auxiliary": "simclr"}, "'moco', 'byol' or 'none', not 'simclr'"),
         ({"auxiliary": "byol", "predictor": False}, "collapses without a predictor"),
         ({"ema_buffers": "mean"}, "not 'mean'"),
@@ -196,11 +200,11 @@ def test_impossible_options_are_refused_with_their_value(options, message):
 
 def test_views_of_different_batches_are_refused(views):
     with pytest.raises(psco.InputError, match="10 and 9 images"):
-        make().loss(views[0], views[1][:9])
+        losses(make(), views[0], views[1][:9])
 
 
 def test_half_precision_gives_a_finite_loss_near_the_full_one(views):
-    full = make().loss(*views)["total"]
+    full = losses(make(), *views)["total"]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = make().loss(*views)["total"]
+        half = losses(make(), *views)["total"]
     torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0.05)
