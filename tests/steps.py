@@ -7,7 +7,7 @@ from torch import Tensor
 from psco.methods import Batch, Method
 
 
-def losses(
+def run_loss(
     method: Method,
     view_a: Tensor,
     view_b: Tensor,

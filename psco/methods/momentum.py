@@ -147,9 +147,9 @@ class MomentumQueue(nn.Module):
         self.register_buffer("labels", torch.full((size,), -1))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
-    def live(self, like: Tensor) -> Tensor:
+    def live(self, like: Tensor | None = None) -> Tensor:
         """Return the keys (M, d) that take part in a loss, in the number format of ``like``."""
-        return self.keys.to(like.dtype)
+        return self.keys if like is None else self.keys.to(like.dtype)
 
     @torch.no_grad()
     def push(self, keys: Tensor, labels: Tensor | None = None) -> None:
@@ -191,9 +191,9 @@ class FillingQueue(MomentumQueue):
             self.register_buffer(name, buffer)
         self._least, self._filled = least, 0
 
-    def live(self, like: Tensor) -> Tensor:
+    def live(self, like: Tensor | None = None) -> Tensor:
         """Return the keys of earlier batches (at least ``least``, at most M; d)."""
-        return self.keys[: max(self._filled, self._least)].to(like.dtype)
+        return super().live(like)[: max(self._filled, self._least)]
 
     def push(self, keys: Tensor, labels: Tensor | None = None) -> None:
         """Add keys, or replace the oldest ones, as `MomentumQueue` does."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from steps import losses
+from steps import run_loss
 
 from benchmarks.speed.inputs import Case, invent_images
 from benchmarks.speed.naive import NaiveTrainer, PillowViews, naive_twin
@@ -45,7 +45,7 @@ def test_naive_losses_equal_those_of_the_method_over_several_steps(shots, dtype)
         view_a, view_b = x + 0.3 * noise[0], x + 0.3 * noise[1]
         for optimiser in optimisers:
             optimiser.zero_grad()
-        real = losses(method, view_a, view_b)
+        real = run_loss(method, view_a, view_b)
         real["total"].backward()
         psco, moco = naive.loss(view_a, view_b)
         (psco + moco).backward()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import losses
+from steps import run_loss
 
 import psco
-from psco.methods.psco import pseudo_supervised_loss
+import psco.methods.psco
+from psco.methods import Batch
 from psco.networks import Networks
-from psco.ops.contrast import contrast_with_queue, plain_contrast
+from psco.ops.contrast import PseudoLabels, contrast_with_queue, plain_contrast_with_queue
 
 
 def unit(n: int, d: int, seed: int) -> torch.Tensor:
@@ -87,9 +89,9 @@ def test_sinkhorn_is_alternate_normalisation_of_columns_and_rows(iterations):
     sim = unit(6, 4, 0) @ unit(11, 4, 1).T
     twin = torch.tensor(sinkhorn_twin(sim, 0.05, iterations), dtype=torch.float64)
     torch.testing.assert_close(psco.sinkhorn(sim, 0.05, iterations), twin)
-    from psco.ops.sinkhorn import log_sinkhorn
+    from psco.ops.sinkhorn import _log_sinkhorn
 
-    torch.testing.assert_close(log_sinkhorn(sim, 0.05, iterations), twin)
+    torch.testing.assert_close(_log_sinkhorn(sim, 0.05, iterations), twin)
 
 
 @pytest.mark.parametrize("batch_negatives", [False, True])
@@ -115,7 +117,7 @@ def test_the_quick_contrast_has_loss_and_gradient_of_the_plain_one(
 ):
     q, z, queue = unit(5, 7, 0).double(), unit(5, 7, 1).double(), unit(8, 7, 2).double()
     results = []
-    for contrast in (contrast_with_queue, plain_contrast):
+    for contrast in (contrast_with_queue, plain_contrast_with_queue):
         free = q.clone().requires_grad_()
         loss = contrast(free, z, queue, temperature, batch_negatives, spared)
         (3 * loss).backward()
@@ -134,7 +136,10 @@ def test_where_the_quick_contrast_does_not_apply_the_plain_one_answers(case):
     loss = contrast_with_queue(q, z, queue, temperature)
     assert loss.isfinite()
     torch.testing.assert_close(
-        loss.float(), plain_contrast(q, z, queue, temperature).float(), rtol=1e-2, atol=1e-2
+        loss.float(),
+        plain_contrast_with_queue(q, z, queue, temperature).float(),
+        rtol=1e-2,
+        atol=1e-2,
     )
     if case == "key with gradient":
         loss.backward()
@@ -147,7 +152,7 @@ def test_the_pseudo_supervised_loss_is_equation_1_with_a_block_diagonal_matrix(s
     A = torch.zeros(4, 4 * shots)
     for n in range(4):
         A[n, n * shots : (n + 1) * shots] = 1
-    loss = pseudo_supervised_loss(q, s, 0.7)
+    loss = psco.contrastive_loss(q, s, PseudoLabels(first=0, total=4), 0.7)
     assert loss.item() == pytest.approx(contrast_twin(q, s, A, 0.7))
 
 
@@ -175,9 +180,9 @@ def test_the_loss_of_the_module_is_algorithm_1(double_module):
     """Every line of Algorithm 1 and of L_MoCo, with loops, on the module's own networks."""
     module, x1, x2 = double_module
     before = module.queue.keys.clone()
-    module.update_momentum_network()
+    module.update_ema(Batch(x1, x2))
     q = F.normalize(module.predictor(module.projector(module.backbone(x1))), dim=1)
-    z = F.normalize(module.momentum_projector(module.momentum_backbone(x2)), dim=1)
+    z = module.ema.key(x2)
     sim = torch.tensor([[dot(a, b) for b in before.tolist()] for a in z.tolist()])
     plan = sinkhorn_twin(sim.double(), 0.05, 3)
     chosen = [sorted(range(len(r)), key=lambda j, r=r: -r[j])[:2] for r in plan]
@@ -191,7 +196,7 @@ def test_the_loss_of_the_module_is_algorithm_1(double_module):
         for i in range(6)
     )
     module.momentum = 1.0  # the average is up to date already
-    losses = losses(module, x1, x2)
+    losses = run_loss(module, x1, x2)
     assert losses["psco"].item() == pytest.approx(psco_twin)
     assert losses["moco"].item() == pytest.approx(moco_twin)
     assert losses["total"].item() == pytest.approx(psco_twin + moco_twin)
@@ -209,6 +214,46 @@ def double_module():
         shots=2,
     ).double()
     with torch.no_grad():
-        for parameter in module.momentum_backbone.parameters():
+        for parameter in module.ema.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return module, torch.randn(6, 1, 3, 3).double(), torch.randn(6, 1, 3, 3).double()
+
+
+# ------------------------------------------------------------------------------ shown = executed
+
+
+@pytest.fixture(params=["off", "on"])
+def kernels(request):
+    if request.param == "off":
+        request.getfixturevalue("without_kernels")
+
+
+def last_loss(pictures, folder, tiny) -> float:
+    run = psco.pretrain(
+        pictures, out=folder, recipe="glyphs", overrides=[*tiny, "train.steps=3"], progress=False
+    )
+    return run.metrics[-1]["psco"]
+
+
+@pytest.mark.parametrize("name", ["contrastive_loss", "sinkhorn"])
+def test_training_computes_the_equations_that_the_paper_file_shows(
+    name, kernels, pictures, tmp_path, tiny, quick_calibration, monkeypatch
+):
+    """Replacing what states Eq. (1) or Eq. (4) in methods/psco.py changes what training does."""
+    before = last_loss(pictures, tmp_path / "before", tiny)
+    assert last_loss(pictures, tmp_path / "again", tiny) == before
+    if name == "contrastive_loss":
+        changed = lambda q, k, A, tau: 0.5 * psco.contrastive_loss(q, k, A, tau)  # noqa: E731
+    else:  # a plan that prefers the first items of the queue, whatever the similarities are
+        changed = lambda sim, *_: torch.arange(50.0, 0.0, -1).expand(len(sim.z), -1)  # noqa: E731
+    monkeypatch.setattr(f"psco.methods.psco.{name}", changed)
+    after = last_loss(pictures, tmp_path / "after", tiny)
+    if name == "contrastive_loss":
+        assert after < 0.75 * before
+    else:
+        assert after != before
+
+
+def test_the_paper_fits_on_a_few_screens():
+    lines = Path(psco.methods.psco.__file__).read_text().splitlines()
+    assert len(lines) <= 220

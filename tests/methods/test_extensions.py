@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from steps import losses
+from steps import run_loss
 from torch import nn
 
 import psco
 from psco.methods.moco import MoCo
-from psco.methods.momentum import FillingQueue, momentum_at
-from psco.methods.psco import mutual_shots
+from psco.methods.momentum import FillingQueue, MomentumQueue, momentum_at
+from psco.methods.psco_extended import ExtendedPsCo, mutual_shots
 from psco.networks import Networks
 from psco.recipes.build import build_method, build_views
 from psco.training.averaging import WeightAverage, measure_norms
@@ -32,9 +32,9 @@ OFF = {
 }
 
 
-def make(**options: object) -> psco.PsCo:
+def make(**options: object) -> ExtendedPsCo:
     torch.manual_seed(0)
-    return psco.PsCo(
+    return ExtendedPsCo(
         Networks(
             psco.conv4(1, 16, width=8),
             psco.projector(8, hidden=24, out=12),
@@ -76,20 +76,19 @@ def test_the_momentum_goes_from_its_start_to_its_end_by_half_a_cosine():
 
 
 @pytest.mark.parametrize("name", ["psco", "moco", "byol"])
-def test_the_average_follows_the_schedule_at_the_share_of_the_run(name, views):
+def test_the_average_follows_the_schedule_over_the_run(name, views):
     options = {"momentum": 0.2, "momentum_end": 1.0}
-    for done, m in {0.0: 0.2, 0.5: 0.6, 1.0: 1.0}.items():
+    for progress, m in {0.0: 0.2, 0.5: 0.6, 1.0: 1.0}.items():
         torch.manual_seed(0)
         method = psco.METHODS[name](
             Networks(psco.conv4(1, 16, width=8), psco.projector(8, 24, 12), psco.predictor(12, 24)),
             **options,
         )
-        twin = next(method.momentum_backbone.parameters())
+        twin = next(method.ema.parameters())
         before = twin.clone()
         with torch.no_grad():
             next(method.backbone.parameters()).add_(1.0)
-        method.done = done
-        losses(method, *views)
+        run_loss(method, *views, progress=progress)
         torch.testing.assert_close(twin, before + (1 - m))
 
 
@@ -100,12 +99,14 @@ def make_loop(pictures, folder, overrides) -> Loop:
     return Loop(build_method(recipe), build_views(recipe), feed, recipe, folder)
 
 
-def test_the_loop_tells_the_method_before_every_step_how_much_is_done(pictures, tmp_path, tiny):
+def test_every_batch_says_how_far_the_run_is(pictures, tmp_path, tiny, monkeypatch):
+    seen, loss = [], psco.PsCo.loss
+    monkeypatch.setattr(psco.PsCo, "loss", lambda m, b: seen.append(b.progress) or loss(m, b))
     loop = make_loop(pictures, tmp_path, tiny)
     batches = loop.feed.batches(0)
-    for step in range(12):
+    for _ in range(12):
         loop._take_step(batches)
-        assert loop.method.module.done == step / 12
+    assert seen == [step / 12 for step in range(12)]
 
 
 # --------------------------------------------------------------------------------- filling queue
@@ -114,21 +115,21 @@ def test_the_loop_tells_the_method_before_every_step_how_much_is_done(pictures, 
 @given(st.integers(1, 9), st.lists(st.integers(0, 20), max_size=6), st.integers(0, 9))
 def test_a_filling_queue_has_the_last_keys_and_no_random_ones_unless_it_must(size, batches, least):
     least = min(least, size)
-    queue, seen = FillingQueue(size, 2), []
+    queue, seen = FillingQueue(MomentumQueue(size, 2), least), []
     random = queue.keys.clone()
     for batch in batches:
         keys = torch.arange(2 * len(seen), 2 * (len(seen) + batch)).view(batch, 2).float()
         queue.push(keys)
         seen += [tuple(key) for key in keys.tolist()]
-    known = {tuple(key) for key in queue.live().tolist()}
-    assert known == set(seen[-size:])
-    assert len(queue.live(least)) == max(min(size, len(seen)), least)
+    filled = min(size, len(seen))
+    assert {tuple(key) for key in queue.live()[:filled].tolist()} == set(seen[-size:])
+    assert len(queue.live()) == max(filled, least)
     if not seen:
-        assert torch.equal(queue.live(least), random[:least])
+        assert torch.equal(queue.live(), random[:least])
 
 
 def test_a_filling_queue_survives_a_state_dict():
-    one, other = FillingQueue(10, 3), FillingQueue(10, 3)
+    one, other = (FillingQueue(MomentumQueue(10, 3)) for _ in range(2))
     one.push(torch.randn(7, 3))
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.live(), other.live())
@@ -140,7 +141,7 @@ def test_psco_with_a_filling_queue_is_psco_with_a_queue_of_that_length(views):
     keys = units(10, 12, seed=2)
     for model in (filling, short):
         model.queue.push(keys)
-    one, other = losses(filling, *views), losses(short, *views)
+    one, other = run_loss(filling, *views), run_loss(short, *views)
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name])
@@ -148,7 +149,7 @@ def test_psco_with_a_filling_queue_is_psco_with_a_queue_of_that_length(views):
 
 def test_the_first_step_of_a_filling_queue_has_just_as_many_random_keys_as_shots(views):
     model = make(filled_queue=True)
-    report = losses(model, *views)
+    report = run_loss(model, *views)
     assert all(value.isfinite() for value in report.values())
     assert report["overlap"] == pytest.approx(1 - 3 / 30)
     assert len(model.queue.live()) == 10
@@ -158,23 +159,22 @@ def test_moco_with_a_filling_queue_contrasts_with_earlier_keys_only(views):
     torch.manual_seed(0)
     networks = psco.conv4(1, 16, width=8), psco.projector(8, 24, 12), None
     model = MoCo(Networks(*networks), queue_size=40, momentum=1.0, filled_queue=True)
-    assert losses(model, *views)["total"].item() == pytest.approx(0, abs=1e-6)
+    assert run_loss(model, *views)["total"].item() == pytest.approx(0, abs=1e-6)
     q = nn.functional.normalize(model.projector(model.backbone(views[0])), dim=1)
     keys = model.queue.live().clone()
-    k = nn.functional.normalize(model.momentum_projector(model.momentum_backbone(views[1])), dim=1)
+    k = model.ema.key(views[1])
     expected = psco.moco_loss(q, k, keys, 0.2)
-    torch.testing.assert_close(losses(model, *views)["total"], expected)
+    torch.testing.assert_close(run_loss(model, *views)["total"], expected)
 
 
 # ------------------------------------------------------------------------------- the pseudo-task
 
 
 def task_of(model: psco.PsCo, views) -> tuple[torch.Tensor, ...]:
-    """Give q, z, the queue and the shots that the model is going to use."""
+    """Return q, z, the queue and the shots that the model is going to use."""
     with torch.no_grad():
         q = model.embed_query(views[0])
-        features = model.momentum_backbone(views[1])
-        z = nn.functional.normalize(model.momentum_projector(features), dim=1)
+        z = model.ema.key(views[1])
     sim = z @ model.queue.keys.T
     plan = psco.sinkhorn(sim) if model.sinkhorn else sim
     return q, z, model.queue.keys, psco.select_shots(plan, model.shots)
@@ -194,7 +194,7 @@ def test_the_own_view_is_one_more_shot_of_its_pseudo_label(views):
     model = make(own_view=True, temperature=0.5)
     q, z, keys, shots = task_of(model, views)
     positives = [[*(keys[j] for j in shots[i]), z[i]] for i in range(len(q))]
-    assert float(losses(model, *views)["psco"]) == pytest.approx(slow_loss(q, positives, 0.5))
+    assert float(run_loss(model, *views)["psco"]) == pytest.approx(slow_loss(q, positives, 0.5))
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 7), st.integers(0, 99))
@@ -221,7 +221,7 @@ def test_shots_that_are_not_mutual_leave_the_pseudo_task(own_view, nearest, view
             kept = [keys[shots[i, 0]]]
         counted += len(kept)
         positives.append([*kept, z[i]] if own_view else kept)
-    report = losses(model, *views)
+    report = run_loss(model, *views)
     assert float(report["psco"]) == pytest.approx(slow_loss(q, positives, 1.0), rel=1e-5)
     assert float(report["mutual"]) == pytest.approx(counted / shots.numel())
     assert (report["mutual"] == 1) == (nearest == 10)
@@ -229,7 +229,7 @@ def test_shots_that_are_not_mutual_leave_the_pseudo_task(own_view, nearest, view
 
 
 def test_a_filter_that_lets_all_pass_changes_nothing(views):
-    assert losses(make(reciprocal=10), *views)["total"] == losses(make(), *views)["total"]
+    assert run_loss(make(reciprocal=10), *views)["total"] == run_loss(make(), *views)["total"]
 
 
 def test_purity_is_that_of_the_shots_that_count(views):
@@ -245,7 +245,7 @@ def test_purity_is_that_of_the_shots_that_count(views):
         for k in range(3)
         if mutual[i, k]
     ]
-    purity = float(losses(model, *views, labels)["purity"])
+    purity = float(run_loss(model, *views, labels)["purity"])
     assert purity == pytest.approx(sum(right) / len(right))
 
 
@@ -257,9 +257,9 @@ def test_spared_shots_are_no_negatives_of_their_query(views):
         negatives = [keys[j] for j in range(len(keys)) if j not in shots[i].tolist()]
         scores = [math.exp(float(q[i] @ key) / 0.2) for key in [z[i], *negatives]]
         total -= math.log(scores[0] / sum(scores))
-    report = losses(model, *views)
+    report = run_loss(model, *views)
     assert float(report["moco"]) == pytest.approx(total / len(q), rel=1e-5)
-    assert float(report["psco"]) == pytest.approx(float(losses(make(), *views)["psco"]))
+    assert float(report["psco"]) == pytest.approx(float(run_loss(make(), *views)["psco"]))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_every_option_trains_and_gives_finite_gradients(option, views):
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     losses = []
     for _ in range(16):
-        loss = losses(model, *views)["total"]
+        loss = run_loss(model, *views)["total"]
         optimizer.zero_grad()
         loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
@@ -295,7 +295,7 @@ def test_half_precision_gives_a_finite_loss_with_all_options(views):
     model = make(**options)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for _ in range(3):
-            report = losses(model, *views)
+            report = run_loss(model, *views)
             report["total"].backward()
     assert report["total"].isfinite()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
@@ -306,7 +306,7 @@ def test_half_precision_gives_a_finite_loss_with_all_options(views):
     [
         ({"momentum_end": 1.1}, "momentum_end must be between 0 and 1 or null, got 1.1"),
         ({"reciprocal": 0}, "reciprocal must be at least 1 or null, got 0"),
-        ({"spare_shots": True, "auxiliary": "byol"}, "about auxiliary 'moco', which is 'byol'"),
+        ({"spare_shots": True, "auxiliary": "byol"}, "requires auxiliary='moco', got 'byol'"),
     ],
 )
 def test_impossible_options_are_refused_with_their_value(options, message):
@@ -370,7 +370,7 @@ def test_the_model_is_the_mean_of_the_last_weights_with_statistics_of_its_own(
     online.append(state["method"])
     model = load_file(folder / "model.safetensors")
     assert state["average"]["steps"] == 3
-    names = [name for name, _ in make().named_parameters() if not name.startswith("momentum_")]
+    names = [name for name, _ in make().named_parameters() if not name.startswith("ema.")]
     for name in names:
         mean = torch.stack([weights[name] for weights in online]).mean(dim=0)
         torch.testing.assert_close(model[name], mean)

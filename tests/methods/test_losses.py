@@ -9,7 +9,7 @@ import ot
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import losses
+from steps import run_loss
 from torch import Tensor, nn
 
 from psco.errors import InputError
@@ -65,7 +65,7 @@ def test_simclr_sends_both_views_through_the_network_as_one_batch():
     method = SimCLR(Networks(f, g, None), temperature=0.5)
     z = F.normalize(g(f(torch.cat([a, b]))), dim=1)
     twin = nt_xent(z[:N], z[N:], 0.5)
-    assert losses(method, a, b)["total"].item() == pytest.approx(twin.item())
+    assert run_loss(method, a, b)["total"].item() == pytest.approx(twin.item())
 
 
 # ------------------------------------------------------------------------------------------- MoCo
@@ -82,20 +82,20 @@ def test_moco_equals_its_loop_over_the_own_key_and_the_queue():
         cross_entropy([float(q[n] @ key) / 0.2 for key in [k[n], *queue]], right=0)
         for n in range(N)
     ]
-    assert losses(method, a, b)["total"].item() == pytest.approx(np.mean(terms), abs=1e-6)
+    assert run_loss(method, a, b)["total"].item() == pytest.approx(np.mean(terms), abs=1e-6)
 
 
 def test_moco_remembers_the_keys_after_the_loss_and_averages_before_it():
     f, g, _ = networks()
     a, b = views()
     method = MoCo(Networks(f, g, None), queue_size=8, momentum=0.9)
-    before = method.momentum_projector.network.weight.clone()
+    before = method.ema.network.projector.weight.clone()
     with torch.no_grad():
         g.weight += 1
-    losses(method, a, b)
+    run_loss(method, a, b)
     expected = 0.9 * before + 0.1 * g.weight
-    torch.testing.assert_close(method.momentum_projector.network.weight, expected)
-    keys = F.normalize(method.momentum_projector(method.momentum_backbone(b)), dim=1)
+    torch.testing.assert_close(method.ema.network.projector.weight, expected)
+    keys = method.ema.key(b)
     torch.testing.assert_close(method.queue.keys[:N], keys.float(), atol=1e-6, rtol=0)
     assert int(method.queue.position) == N
 
@@ -109,10 +109,11 @@ def test_evaluation_mode_and_later_parts_of_a_step_leave_the_average_alone():
     ):
         with torch.no_grad():
             g.weight += 1
-        before = {n: v.clone() for n, v in method.state_dict().items() if "momentum_projector" in n}
-        losses(method.train(), a, b, starts_step=False)
-        losses(method.eval(), a, b)
-        after = method.state_dict()
+        before = {n: v.clone() for n, v in method.ema.named_parameters()}
+        assert before
+        run_loss(method.train(), a, b, starts_step=False)
+        run_loss(method.eval(), a, b)
+        after = dict(method.ema.named_parameters())
         assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -156,7 +157,7 @@ def test_swavs_centres_fit_the_projector_stay_of_unit_length_and_get_a_gradient(
     method = SwAV(Networks(f, g, None), clusters=7).double()
     with torch.no_grad():
         method.centres *= 3
-    losses(method, *views())["total"].backward()
+    run_loss(method, *views())["total"].backward()
     assert method.centres.shape == (7, DIM)
     torch.testing.assert_close(method.centres.norm(dim=1), torch.ones(7, dtype=torch.float64))
     assert method.centres.grad.abs().sum() > 0
@@ -168,7 +169,7 @@ def test_swavs_queue_takes_part_in_the_assignment_and_only_there():
     torch.manual_seed(3)
     method = SwAV(Networks(f, g, None), clusters=4, queue_size=12).double()
     queue_a, queue_b = method.queue_a.keys.clone(), method.queue_b.keys.clone()
-    loss = losses(method, a, b)["total"]
+    loss = run_loss(method, a, b)["total"]
     z = F.normalize(g(f(torch.cat([a, b]))), dim=1).detach()
     scores = [part @ method.centres.detach().T for part in (z[:N], z[N:], queue_a, queue_b)]
     with_queue = [codes(torch.cat([scores[v], scores[v + 2]]))[:N] for v in (0, 1)]
@@ -195,14 +196,14 @@ def test_byol_equals_its_loop_in_both_directions_or_twice_in_one(symmetric):
         for p, t in pairs
         for n in range(N)
     )
-    assert losses(method, a, b)["total"].item() == pytest.approx(twin, abs=1e-10)
+    assert run_loss(method, a, b)["total"].item() == pytest.approx(twin, abs=1e-10)
 
 
 def test_no_gradient_reaches_the_momentum_networks():
     f, g, h = networks()
     for method in (BYOL(Networks(f, g, h)), MoCo(Networks(f, g, None), queue_size=8)):
-        losses(method, *views())["total"].backward()
-        momentum = [p for n, p in method.named_parameters() if n.startswith("momentum_")]
+        run_loss(method, *views())["total"].backward()
+        momentum = [p for n, p in method.named_parameters() if n.startswith("ema.")]
         assert momentum
         assert all(p.grad is None and not p.requires_grad for p in momentum)
 

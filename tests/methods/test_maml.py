@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import losses
+from steps import run_loss
 from torch import Tensor, nn
 
 import psco
@@ -103,7 +103,7 @@ def gradient(method: MAML, loss: Tensor) -> Tensor:
 def test_the_gradient_is_that_of_the_unrolled_loss(statistics, first_order):
     method = maml(statistics=statistics, first_order=first_order)
     x = batch(method)
-    ours, twin = losses(method, x, x)["total"], unrolled(method, x, first_order)
+    ours, twin = run_loss(method, x, x)["total"], unrolled(method, x, first_order)
     assert ours.item() == pytest.approx(twin.item(), abs=1e-12)
     torch.testing.assert_close(gradient(method, ours), gradient(method, twin), atol=1e-8, rtol=1e-8)
 
@@ -111,7 +111,7 @@ def test_the_gradient_is_that_of_the_unrolled_loss(statistics, first_order):
 def test_the_gradient_is_that_of_a_finite_difference():
     method = maml(nn.Softplus)
     x = batch(method)
-    exact = gradient(method, losses(method, x, x)["total"])
+    exact = gradient(method, run_loss(method, x, x)["total"])
     torch.manual_seed(5)
     direction = [torch.randn_like(p) for p in method.parameters()]
     values = []
@@ -120,7 +120,7 @@ def test_the_gradient_is_that_of_a_finite_difference():
         with torch.no_grad():
             for p, d in zip(moved.parameters(), direction, strict=True):
                 p += sign * 1e-5 * d
-        values.append(losses(moved, x, x)["total"].item())
+        values.append(run_loss(moved, x, x)["total"].item())
     along = exact @ torch.cat([d.flatten() for d in direction])
     assert (values[0] - values[1]) / 2e-5 == pytest.approx(along.item(), rel=1e-6)
 
@@ -128,7 +128,7 @@ def test_the_gradient_is_that_of_a_finite_difference():
 def test_the_first_order_gradient_is_another_one_of_the_same_loss():
     exact, rough = maml(), maml(first_order=True)
     x = batch(exact)
-    losses = [losses(method, x, x)["total"] for method in (exact, rough)]
+    losses = [run_loss(method, x, x)["total"] for method in (exact, rough)]
     assert losses[0].item() == losses[1].item()
     gradients = [gradient(m, loss) for m, loss in zip((exact, rough), losses, strict=True)]
     assert (gradients[0] - gradients[1]).abs().max() > 1e-2
@@ -137,8 +137,8 @@ def test_the_first_order_gradient_is_another_one_of_the_same_loss():
 def test_tasks_side_by_side_are_tasks_one_after_the_other():
     both, single = maml(), maml(tasks=1)
     x = batch(both)
-    together = losses(both, x, x)
-    alone = [losses(single, part, part) for part in x.chunk(2)]
+    together = run_loss(both, x, x)
+    alone = [run_loss(single, part, part) for part in x.chunk(2)]
     for name in ("total", "accuracy"):
         mean = sum(losses[name].item() for losses in alone) / 2
         assert together[name].item() == pytest.approx(mean, abs=1e-12)

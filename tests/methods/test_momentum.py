@@ -106,7 +106,7 @@ def test_a_twin_keeps_following_after_either_network_was_moved_or_copied():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(psco.InputError, match="'copy', 'average' or 'own', not 'mean'"):
+    with pytest.raises(psco.InputError, match="'copy', 'average' or 'own', got 'mean'"):
         psco.MomentumTwin(nn.Linear(1, 1), buffers="mean")
 
 

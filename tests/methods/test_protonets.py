@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from steps import losses
+from steps import run_loss
 from torch import nn
 
 from psco.data import ImageSet
@@ -53,7 +53,7 @@ def test_supports_and_queries_pass_the_network_together():
     x = torch.randn(12, 1, 3, 3)
     features = f(x).reshape(4, 3, 5)
     twin = protonet_loss(features[:, :1], features[:, 1:])
-    assert losses(method, x, x)["total"].item() == pytest.approx(twin.item())
+    assert run_loss(method, x, x)["total"].item() == pytest.approx(twin.item())
 
 
 def test_the_rule_picks_the_nearest_mean_in_the_euclidean_sense():
@@ -110,10 +110,10 @@ def test_tasks_differ_from_step_to_step_and_classes_have_no_fixed_place():
 
 def test_as_many_ways_as_the_batch_has_room_for_unless_they_are_given():
     method = ProtoNets(Networks(nn.Identity(), None, None))
-    method.fill(256)
+    method.set_batch_size(256)
     assert (method.episode.ways, method.episode.images) == (42, 252)
     given = ProtoNets(Networks(nn.Identity(), None, None), ways=60)
-    given.fill(256)
+    given.set_batch_size(256)
     assert given.episode.images == 360
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import psco
-from psco.ops.sinkhorn import largest_columns, rank_by_plan_, scaled_similarity
+from psco.ops.sinkhorn import Similarity
+from psco.ops.top_k import top_k
 
 matrices = st.tuples(st.integers(1, 6), st.integers(1, 9)).flatmap(
     lambda shape: arrays(
@@ -73,8 +74,8 @@ def test_a_small_epsilon_gives_the_best_one_to_one_assignment():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be > 0, not 0.0"),
-        ({"iterations": 0}, "iterations must be at least 1, not 0"),
+        ({"epsilon": 0.0}, "epsilon must be > 0, got 0.0"),
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
     ],
 )
 def test_sinkhorn_refuses_impossible_options(options, message):
@@ -118,28 +119,39 @@ def test_sampling_fills_up_with_entries_without_mass_only_when_it_must():
 
 @pytest.mark.parametrize("k", [0, 13])
 def test_more_shots_than_queue_items_are_refused(k):
-    with pytest.raises(psco.InputError, match=f"between 1 and the queue size 12, not {k}"):
+    with pytest.raises(psco.InputError, match=f"between 1 and the queue size 12, got {k}"):
         psco.select_shots(torch.rand(5, 12), k)
 
 
-def test_overlap_counts_shots_that_another_row_has_too():
+def test_overlap_is_the_fraction_of_shots_that_repeat_another_one():
     assert psco.shot_overlap(torch.tensor([[0, 1], [2, 3]]), 9) == 0
     assert psco.shot_overlap(torch.tensor([[0, 1], [1, 2]]), 9) == 0.25
     assert psco.shot_overlap(torch.tensor([[4], [4], [4], [4]]), 9) == 0.75
 
 
-@given(cosines, st.sampled_from([0.05, 0.002]))
-def test_ranking_by_the_plan_is_the_plan_but_for_a_factor_of_each_row(matrix, epsilon):
-    sim = torch.from_numpy(matrix).double()
-    plan = psco.sinkhorn(sim, epsilon, 3)
-    ranks = rank_by_plan_(sim / epsilon, 2 / epsilon, 3)
-    torch.testing.assert_close(ranks / ranks.sum(dim=1, keepdim=True) / len(sim), plan)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("epsilon", [0.05, 0.002])
+def test_the_plan_of_cosines_yet_to_be_computed_is_that_of_their_matrix(epsilon, dtype):
+    random = torch.Generator().manual_seed(0)
+    z, queue = (unit_rows(n, 7, random).to(dtype) for n in (5, 12))
+    plan = psco.sinkhorn(Similarity(z, queue), epsilon, 3)
+    expected = psco.sinkhorn(z @ queue.T, epsilon, 3)
+    torch.testing.assert_close(
+        plan.dense(), expected, rtol=2e-3 if epsilon < 0.05 else 1e-4, atol=0
+    )
+    for k in (1, 4):
+        assert torch.equal(top_k(plan, k), top_k(expected, k))
 
 
-def test_scaled_similarity_is_the_product_over_epsilon():
+def unit_rows(n: int, d: int, random: torch.Generator) -> torch.Tensor:
+    rows = torch.randn(n, d, generator=random, dtype=torch.float64)
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def test_similarities_over_epsilon_are_the_product_over_epsilon():
     random = torch.Generator().manual_seed(0)
     z, queue = (torch.rand(n, 7, generator=random, dtype=torch.float64) for n in (5, 12))
-    torch.testing.assert_close(scaled_similarity(z, queue, 0.05), z @ queue.T / 0.05)
+    torch.testing.assert_close(Similarity(z, queue).over(0.05), z @ queue.T / 0.05)
 
 
 def test_one_shot_is_the_largest_entry_as_with_more_shots():
@@ -154,13 +166,13 @@ def test_the_largest_columns_are_those_of_a_full_sort(rows, k, columns):
     order = torch.Generator().manual_seed(rows * columns + k)
     scores = torch.stack([torch.randperm(columns, generator=order) for _ in range(rows)]).float()
     expected = scores.argsort(dim=1, descending=True)[:, :k]
-    assert torch.equal(largest_columns(scores, k), expected)
+    assert torch.equal(top_k(scores, k), expected)
     by_columns = scores.T.contiguous().T
-    assert torch.equal(largest_columns(by_columns, k), expected)
+    assert torch.equal(top_k(by_columns, k), expected)
 
 
 def test_of_equal_scores_the_first_is_the_largest_one():
     scores = torch.zeros(2, 640)
     scores[1, [130, 140, 500]] = 1.0
-    assert largest_columns(scores, 1).tolist() == [[0], [130]]
-    assert largest_columns(scores.T.contiguous().T, 1).tolist() == [[0], [130]]
+    assert top_k(scores, 1).tolist() == [[0], [130]]
+    assert top_k(scores.T.contiguous().T, 1).tolist() == [[0], [130]]

@@ -207,7 +207,7 @@ def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings():
     assert "auxiliary: byol" in shown.output
     wrong = CliRunner().invoke(app, [*words, "--aux", "bol", "--print-config"])
     assert wrong.exit_code == 2
-    assert "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'" in wrong.output
+    assert "auxiliary: input should be 'moco', 'byol' or 'none', got 'bol'" in wrong.output
 
 
 def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
