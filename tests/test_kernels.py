@@ -25,7 +25,6 @@ from psco.methods.assignment import (
 from psco.methods.contrast import contrast_with_queue, contrast_with_target
 from psco.networks.block import can_fuse, conv_block
 from psco.networks.heads import predictor, projector
-from psco.optimizer import Sgd
 from psco.views.crop import crop_resize, sample_boxes
 
 needs_kernels = pytest.mark.usefixtures("compiled")
@@ -253,56 +252,6 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
         assert_close(*found, tolerance=5e-7)
 
 
-def trained_layers(optimizer_of, dtype, steps=4):
-    """Give weights and momenta after steps of an optimiser on two layers, in double precision."""
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(45, 7)).to(dtype)
-    layers.to(memory_format=torch.channels_last)
-    optimizer = optimizer_of(layers.parameters())
-    for _ in range(steps):
-        layers(torch.randn(4, 3, 5, 5).to(dtype)).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
-    return [t.detach().double() for t in (*layers.parameters(), *momenta)]
-
-
-def our_sgd(parameters):
-    return Sgd(parameters, 0.01, momentum=0.9, weight_decay=0.1)
-
-
-def torch_sgd(parameters):
-    return torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=0.1, fused=True)
-
-
-@needs_kernels
-def test_steps_of_sgd_by_the_kernel_are_those_of_torch(threads, monkeypatch):
-    by_torch, step = [], torch.optim.SGD.step
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", lambda *given: (by_torch.append(1), step(*given)))
-        ours = trained_layers(our_sgd, torch.float32)
-    assert len(by_torch) == 1, "the first step makes the momenta"
-    assert_close(ours, trained_layers(torch_sgd, torch.float64), 1e-6)
-
-
-def test_sgd_in_another_number_format_is_that_of_torch():
-    ours, theirs = (trained_layers(sgd, torch.float64) for sgd in (our_sgd, torch_sgd))
-    assert_close(ours, theirs, 0.0)
-
-
-@needs_kernels
-def test_numbers_in_another_order_do_not_suit_sgd():
-    square, image = torch.randn(4, 4), torch.randn(2, 3, 4, 4)
-    assert kernels.suits_sgd([square], [square], [square])
-    assert not kernels.suits_sgd([square], [square.T], [square])
-    assert not kernels.suits_sgd([square], [square], [square.T])
-    assert not kernels.suits_sgd([square], [square], [])
-    assert not kernels.suits_sgd([image[:, :2]] * 2, [image[:, :2]] * 2, [image[:, :2]] * 2)
-    other = image.to(memory_format=torch.channels_last)
-    assert kernels.suits_sgd([other], [other], [other])
-    assert not kernels.suits_sgd([other], [image], [other])
-
-
 def test_without_kernels_nothing_suits_them(without_kernels):
     assert build.library() is None
     x, weight = torch.randn(64, 64, 4, 4), torch.randn(64, 64, 3, 3)
@@ -312,7 +261,6 @@ def test_without_kernels_nothing_suits_them(without_kernels):
     assert not kernels.suits_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
     assert not kernels.suits_plan(unit(64, 32), unit(64, 32))
     assert not kernels.suits_contrast(unit(64, 32), unit(64, 32))
-    assert not kernels.suits_sgd([weight], [weight], [weight])
 
 
 REASONS = {

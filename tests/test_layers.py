@@ -23,7 +23,7 @@ LAYERS = [
     ["data"],
     ["kernels", "seal"],
     ["views"],
-    ["momentum", "networks", "optimizer"],
+    ["momentum", "networks"],
     ["inner_loop"],
     ["methods"],
     ["rules"],

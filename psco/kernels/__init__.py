@@ -12,8 +12,6 @@ from psco.kernels.contrast import contrast_keys, suits_contrast
 from psco.kernels.crop import crops, suits_crops
 from psco.kernels.first_block import pooled_windows, suits_windows, window_moments, won_windows
 from psco.kernels.heads import Hidden, mlp, mlp_back, suits_mlp
-from psco.kernels.sgd import sgd_step, suits_sgd
-from psco.kernels.statistics import remember_statistics, suits_statistics
 
 __all__ = [
     "Hidden",
@@ -29,15 +27,11 @@ __all__ = [
     "mlp_back",
     "plan_of",
     "pooled_windows",
-    "remember_statistics",
-    "sgd_step",
     "suits_contrast",
     "suits_conv_pool",
     "suits_crops",
     "suits_mlp",
     "suits_plan",
-    "suits_sgd",
-    "suits_statistics",
     "suits_windows",
     "window_moments",
     "won_windows",

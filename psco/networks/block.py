@@ -22,15 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from psco.kernels import (
-    Map,
-    MapGradient,
-    conv_pool,
-    conv_pool_back,
-    remember_statistics,
-    suits_conv_pool,
-    suits_statistics,
-)
+from psco.kernels import Map, MapGradient, conv_pool, conv_pool_back, suits_conv_pool
 from psco.networks.first_block import first_block, map_gradient, suits_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
@@ -98,6 +90,7 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
     return out
 
 
+@torch.no_grad()
 def remember(
     norm: nn.BatchNorm1d | nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int
 ) -> None:
@@ -108,14 +101,9 @@ def remember(
     assert running_variance is not None
     assert batches is not None
     assert momentum is not None
-    if suits_statistics(running_mean, running_variance, mean, variance):
-        moved = (running_mean, running_variance, batches)
-        remember_statistics(mean, variance, *moved, momentum, count)
-        return
-    with torch.no_grad():
-        batches.add_(1)
-        running_mean.lerp_(mean, momentum)
-        running_variance.lerp_(variance * (count / (count - 1)), momentum)
+    batches.add_(1)
+    running_mean.lerp_(mean, momentum)
+    running_variance.lerp_(variance * (count / (count - 1)), momentum)
 
 
 class _ConvBlock(torch.autograd.Function):
