@@ -85,7 +85,7 @@ def fused_block(layers, x):
 def test_a_block_is_that_of_its_layers(threads, channels, shape, ceil):
     layers = conv_layers(channels, 64, ceil)
     x = torch.randn(shape[0], channels, *shape[1:], requires_grad=True)
-    assert kernels.suits_conv_pool(x, layers[0].weight)
+    assert kernels.supports_conv_pool(x, layers[0].weight)
     ours = after_a_pass(layers, x, torch.float32, fused_block)
     assert_close(ours, after_a_pass(layers, x, torch.float64, lambda f, x: f(x)))
 
@@ -96,7 +96,7 @@ def test_a_block_is_that_of_its_layers(threads, channels, shape, ceil):
 )
 def test_a_first_block_is_that_of_its_layers(threads, shape):
     layers, x = conv_layers(shape[1], 32, ceil=False), 1 + torch.randn(shape)
-    assert kernels.suits_windows(x, layers[0].weight)
+    assert kernels.supports_windows(x, layers[0].weight)
     ours = after_a_pass(layers, x, torch.float32, fused_block)
     assert_close(ours, after_a_pass(layers, x, torch.float64, lambda f, x: f(x)))
 
@@ -160,7 +160,7 @@ def test_a_head_is_that_of_its_layers(threads, make, count, needs_input):
     nn.init.normal_(head[1].weight)
     nn.init.normal_(head[1].bias)
     x = torch.randn(count, 64, requires_grad=needs_input)
-    assert kernels.suits_mlp(x, head[0].weight, head[3].weight)
+    assert kernels.supports_mlp(x, head[0].weight, head[3].weight)
     ours = after_a_pass(head, x, torch.float32, lambda f, x: f(x))
     assert_close(ours, after_a_pass(head, x, torch.float64, lambda f, x: f(x)))
 
@@ -217,7 +217,7 @@ def test_crops_are_those_of_matrix_products(monkeypatch, threads, kind, shape, s
     boxes[0] = torch.tensor([1, 2, 1, 1])  # a single pixel
     boxes[1] = torch.tensor([0, 0, *shape[2:]])
     ours = crop_resize(images, boxes, size, filter)
-    monkeypatch.setattr("psco.views.crop.suits_crops", lambda _: False)
+    monkeypatch.setattr("psco.views.crop.supports_crops", lambda _: False)
     torch.testing.assert_close(ours, crop_resize(images, boxes, size, filter), rtol=0, atol=2e-6)
 
 
@@ -242,7 +242,7 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
 ):
     torch.manual_seed(0)
     q, target, keys = unit(queries, dim), unit(queries, dim), unit(size, dim)
-    assert kernels.suits_contrast(q, keys)
+    assert kernels.supports_contrast(q, target, keys)
     for contrast in (contrast_with_target, contrast_with_queue):
         found = []
         for dtype in (torch.float32, torch.float64):
@@ -252,15 +252,15 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
         assert_close(*found, tolerance=5e-7)
 
 
-def test_without_kernels_nothing_suits_them(without_kernels):
+def test_without_kernels_nothing_is_supported(without_kernels):
     assert build.library() is None
     x, weight = torch.randn(64, 64, 4, 4), torch.randn(64, 64, 3, 3)
-    assert not kernels.suits_conv_pool(x, weight)
-    assert not kernels.suits_windows(x, weight)
-    assert not kernels.suits_crops(x)
-    assert not kernels.suits_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
-    assert not kernels.suits_plan(unit(64, 32), unit(64, 32))
-    assert not kernels.suits_contrast(unit(64, 32), unit(64, 32))
+    assert not kernels.supports_conv_pool(x, weight)
+    assert not kernels.supports_windows(x, weight)
+    assert not kernels.supports_crops(x)
+    assert not kernels.supports_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
+    assert not kernels.supports_plan(unit(64, 32), unit(64, 32), 3)
+    assert not kernels.supports_contrast(unit(64, 32), unit(64, 32), unit(64, 32))
 
 
 REASONS = {
@@ -288,13 +288,18 @@ def test_doctor_says_why_there_are_no_kernels(setting):
 @needs_kernels
 def test_kernels_are_compiled_once_and_leave_nothing_else_behind(tmp_path):
     script = "from psco.kernels import absence; print(absence())"
-    environment = {**os.environ, "PSCO_CACHE": str(tmp_path), "PSCO_KERNELS": ""}
+    environment = {**os.environ, "PSCO_NATIVE_DIR": str(tmp_path), "PSCO_KERNELS": ""}
     times = []
     for _ in range(2):
         command = [sys.executable, "-c", script]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.stdout.strip() == "None", done.stderr
-        (file,) = tmp_path.iterdir()
+        (file,) = tmp_path.glob("*.so")
+        assert {path.name for path in tmp_path.iterdir()} == {
+            file.name,
+            f"{file.name}.sha256",
+            ".lock",
+        }
         times.append(file.stat().st_mtime_ns)
     assert times[0] == times[1]
 

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from psco.kernels import Plan, plan_of, suits_plan
+from psco.errors import InputError
+from psco.kernels import Plan, plan_of, supports_plan
 from psco.ranks import all_max, all_sum, alone, gather, world_size
 
 _BLOCK = 64  # columns
@@ -30,7 +31,7 @@ def scaled_similarity(z: Tensor, queue: Tensor, epsilon: float) -> Tensor:
 def ranking_plan(
     z: Tensor, queue: Tensor, epsilon: float, iterations: int, shared: bool = False
 ) -> Tensor | Plan:
-    """Give the plan of `sinkhorn` for z @ queue.T, up to a factor for each row.
+    """Return the plan of `sinkhorn` for z @ queue.T, up to a factor for each row.
 
     Which entries of a row are the largest, and in which proportion, is all that the selection of
     shots asks for.
@@ -50,8 +51,10 @@ def ranking_plan(
     Tensor or Plan
         (N, M); for `largest_columns`, or `written` as a matrix.
     """
+    if iterations < 1:
+        raise InputError(f"iterations must be at least 1, not {iterations}")
     span, here = 2 / epsilon, not shared or world_size() == 1
-    if here and fits(span, z.dtype) and suits_plan(z, queue):
+    if here and fits(span, z.dtype) and supports_plan(z, queue, iterations):
         return plan_of(z, queue, epsilon, iterations)
     return rank_by_plan_(scaled_similarity(z, queue, epsilon), span, iterations, shared)
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from psco.kernels import contrast_keys, suits_contrast
+from psco.kernels import contrast_keys, supports_contrast
 
 Also = Literal["none", "own", "all"]  # targets that are keys too: no one's, the query's own, all
 
@@ -82,6 +82,8 @@ def contrast_with_target(q: Tensor, target: Tensor, keys: Tensor, temperature: f
 
 def _writes_once(q: Tensor, keys: int, temperature: float, *others: Tensor) -> bool:
     """Say whether a contrast of queries with so many keys needs one pass over logits."""
+    if keys == 0:
+        return False
     usual = not any(other.requires_grad or other.dtype != q.dtype for other in others)
     # Unit vectors have logits within 1/τ of zero: their exponentials need no shift to be added up.
     largest = 1 / temperature + math.log(keys)  # logarithm of the sum, at most
@@ -133,7 +135,7 @@ class _Contrast(torch.autograd.Function):
         also: Also,
         spared: Tensor | None,
     ) -> Tensor:
-        if also != "all" and spared is None and suits_contrast(q, keys):
+        if also != "all" and spared is None and supports_contrast(q, target, keys):
             loss, gradient = contrast_keys(q, target, keys, temperature, also == "own")
         else:
             loss, gradient = _contrast(q, target, keys, temperature, also, spared)
