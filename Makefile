@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit soak format clean
+.PHONY: help install demo test lint types unit sanitize soak format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,14 @@ types: $(VENV)/.installed-dev  ## Check types.
 
 unit: $(VENV)/.installed-dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+# The sanitizers' runtime must come before everything else in the process. Leaks are Python's own.
+SANITIZERS := -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+sanitize: $(VENV)/.installed-dev  ## Run the tests of the kernels under address and UB sanitizers.
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) CC=gcc PSCO_KERNELS='$(SANITIZERS)' \
+	ASAN_OPTIONS=detect_leaks=0:handle_segv=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	$(BIN)/python -m pytest -n 0 -k 'not narrower' \
+	    tests/test_kernels.py tests/test_block.py tests/test_native_safety.py
 
 soak: $(VENV)/.installed-dev  ## Train for 30 minutes under random kills; MINUTES=5 for less.
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)

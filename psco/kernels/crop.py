@@ -67,7 +67,8 @@ def check_boxes(boxes: Tensor, count: int, height: int, width: int) -> Tensor:
         If they are not ``count`` boxes of whole numbers inside an image of these sides.
     """
     whole = not (boxes.is_floating_point() or boxes.is_complex() or boxes.dtype == torch.bool)
-    if boxes.shape != (count, 4) or not whole:
+    known = boxes.layout == torch.strided and boxes.device.type != "meta"
+    if boxes.shape != (count, 4) or not whole or not known:
         raise InputError(f"boxes must be whole numbers ({count}, 4), not {describe(boxes)}")
     boxes = boxes.to(torch.int64).contiguous()
     sides = torch.tensor([height, width], device=boxes.device)

@@ -71,10 +71,11 @@ def has_statistics(norm: Any, width: int, x: Tensor) -> bool:
     )
 
 
-def trains_plainly(x: Tensor) -> bool:
+def trains_plainly(x: object) -> bool:
     """Whether x is on the CPU, outside of mixed precision, function transforms and tracing."""
     return (
-        x.device.type == "cpu"
+        isinstance(x, Tensor)
+        and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and x.layout == torch.strided
         and not torch.is_autocast_enabled("cpu")
