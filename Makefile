@@ -26,11 +26,12 @@ types: $(VENV)/.installed-dev  ## Check types.
 unit: $(VENV)/.installed-dev  ## Run the tests.
 	$(BIN)/python -m pytest
 
-# The sanitizers' runtime must come before everything else in the process. Leaks are Python's own.
+# The runtime of the sanitizers must be loaded first, and it must find C++ exceptions. Python leaks.
 SANITIZERS := -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 sanitize: $(VENV)/.installed-dev  ## Run the tests of the kernels under address and UB sanitizers.
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) CC=gcc PSCO_KERNELS='$(SANITIZERS)' \
-	ASAN_OPTIONS=detect_leaks=0:handle_segv=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	CC=gcc PSCO_KERNELS='$(SANITIZERS)' \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python -m pytest -n 0 -k 'not narrower' \
 	    tests/test_kernels.py tests/test_block.py tests/test_native_safety.py
 
