@@ -973,3 +973,14 @@ def test_the_sources_compile_without_a_warning(tmp_path, compiler, march):
         if "omp.h" in done.stderr and "not found" in done.stderr:
             pytest.skip(f"{compiler} has no omp.h")
         assert (done.returncode, done.stderr) == (0, "")
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that may keep its numbers elsewhere."""
+
+
+def test_a_subclass_of_tensors_is_left_to_torch():
+    x, weight = randn(4, 32, 6, 6), randn(32, 32, 3, 3)
+    other = x.as_subclass(Elsewhere)
+    assert not kernels.supports_conv_pool(other, weight)
+    assert not can_fuse(other, *list(ConvNet(1, 32, 32, ceil_pooling=False))[:4])

@@ -67,7 +67,7 @@ def conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
     threads = torch.get_num_threads()
     sums = torch.zeros(threads, 2, D, dtype=torch.float64, device="cpu")
     U = _spread_filters(weight.permute(2, 3, 1, 0))  # (16, C, D)
-    maps = (y, pooled, sums, scratch("block_scratch", C, D))
+    maps = (y, pooled, sums, scratch(threads, "block_scratch", C, D))
     call("block_forward", x, U, *maps, N, H, W, C, D, up, threads)
     first, second = (sums.sum(dim=0) / (N * H * W)).unbind()
     return Map(pooled, first.float(), (second - first.square()).clamp_(min=0).float(), y)
@@ -114,7 +114,7 @@ def conv_pool_back(
     d_x = _empty_map(N, C, H, W) if need_input else None
     d_U = floats(threads, 16, C, D).zero_()
     U = _spread_filters(weight.permute(2, 3, 0, 1))  # (16, D, C)
-    wanted = (d_x, d_U, scratch("block_scratch", C, D))
+    wanted = (d_x, d_U, scratch(threads, "block_scratch", C, D))
     call("block_backward", x, U, y, pooled, *of_map, *wanted, N, H, W, C, D, up, threads)
     d_weight = _G().T @ d_U.sum(dim=0).view(16, C * D)  # (9, CD)
     return d_x, d_weight.view(3, 3, C, D).permute(3, 2, 0, 1)

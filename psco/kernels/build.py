@@ -59,9 +59,9 @@ def floats(*shape: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
-def scratch(name: str, *sizes: int) -> Tensor:
-    """Return memory for all threads, of the size that a kernel computes."""
-    return floats(torch.get_num_threads(), size_of(name, *sizes))
+def scratch(threads: int, name: str, *sizes: int) -> Tensor:
+    """Return memory for so many threads, each of the size that a kernel computes."""
+    return floats(threads, size_of(name, *sizes))
 
 
 def columns() -> int:

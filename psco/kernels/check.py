@@ -7,17 +7,21 @@ import operator
 from typing import SupportsIndex
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from psco.errors import InputError
 
+PLAIN = (Tensor, nn.Parameter)  # subclasses may keep their numbers elsewhere
 _LIMIT = 2**31  # sizes are int inside the matrix products
 
 
 def single(*tensors: Tensor) -> bool:
     """Whether all tensors are plain float32 on the CPU."""
     return all(
-        t.dtype == torch.float32 and t.device.type == "cpu" and t.layout == torch.strided
+        type(t) in PLAIN
+        and t.dtype == torch.float32
+        and t.device.type == "cpu"
+        and t.layout == torch.strided
         for t in tensors
     )
 

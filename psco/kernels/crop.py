@@ -53,23 +53,23 @@ def crops(images: Tensor, boxes: Tensor, size: int, rows: Stretches, columns: St
     out = floats(B, C, size, size)
     weights = (*of_rows, rows[1].shape[2], *of_columns, columns[1].shape[2])
     sizes = (bytes_, *images.stride(), B, C, H, W, size, threads)
-    memory = scratch("crop_scratch", H, W, size)
+    memory = scratch(threads, "crop_scratch", H, W, size)
     call("crop_resize", images, boxes, *weights, out, memory, *sizes)
     return out
 
 
-def check_boxes(boxes: Tensor, count: int, height: int, width: int) -> Tensor:
+def check_boxes(boxes: Tensor, number: int, height: int, width: int) -> Tensor:
     """Return boxes (B, 4) as int64, contiguous.
 
     Raises
     ------
     InputError
-        If they are not ``count`` boxes of whole numbers inside an image of these sides.
+        If they are not ``number`` boxes of whole numbers inside an image of these sides.
     """
     whole = not (boxes.is_floating_point() or boxes.is_complex() or boxes.dtype == torch.bool)
     known = boxes.layout == torch.strided and boxes.device.type != "meta"
-    if boxes.shape != (count, 4) or not whole or not known:
-        raise InputError(f"boxes must be whole numbers ({count}, 4), not {describe(boxes)}")
+    if boxes.shape != (number, 4) or not whole or not known:
+        raise InputError(f"boxes must be whole numbers ({number}, 4), not {describe(boxes)}")
     boxes = boxes.to(torch.int64).contiguous()
     sides = torch.tensor([height, width], device=boxes.device)
     corner, extent = boxes[:, :2], boxes[:, 2:]

@@ -39,7 +39,7 @@ def window_moments(x: Tensor) -> Tensor:
     N, c, H, W = x.shape
     threads, size = torch.get_num_threads(), 9 * c + 1
     moments = torch.zeros(threads, size, size, dtype=torch.float64, device="cpu")
-    memory = scratch("first_block_scratch", c, H, W)
+    memory = scratch(threads, "first_block_scratch", c, H, W)
     call("first_block_moments", x, moments, memory, N, c, H, W, threads)
     lower = moments.sum(dim=0)
     lower[-1, -1] = N * H * W
@@ -64,7 +64,7 @@ def pooled_windows(x: Tensor, of_rows: Tensor) -> Tensor:
     x, of_rows = _images("pooled_windows", x), _filters("pooled_windows", x, of_rows)
     N, c, H, W = x.shape
     D, threads = of_rows.shape[1], torch.get_num_threads()
-    out, memory = floats(N, H * W // 4, D), scratch("first_block_scratch", c, H, W)
+    out, memory = floats(N, H * W // 4, D), scratch(threads, "first_block_scratch", c, H, W)
     call("first_block_forward", x, of_rows, out, memory, N, c, H, W, D, threads)
     return out
 
@@ -90,7 +90,7 @@ def won_windows(x: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor) -> Te
     small = (N, H * W // 4, D)
     maps = (expect("out", out, small), expect("the gradient", gradient, small))
     won = floats(threads, *of_rows.shape).zero_()
-    memory = scratch("first_block_scratch", c, H, W)
+    memory = scratch(threads, "first_block_scratch", c, H, W)
     call("first_block_backward", x, of_rows, *maps, won, memory, N, c, H, W, D, threads)
     return won.sum(dim=0)
 

@@ -54,7 +54,7 @@ def mlp(
     (N, a), (o, h), threads = x.shape, second.shape, torch.get_num_threads()
     units = floats(h // _panel(), N, _panel())
     mean, variance, out = floats(h), floats(h), floats(N, o)
-    found = (units, mean, variance, out, scratch("mlp_scratch", N, a, o))
+    found = (units, mean, variance, out, scratch(threads, "mlp_scratch", N, a, o))
     call("mlp_forward", *given, *found, N, a, h, o, threads)
     return out, Hidden(units, mean, variance)
 
@@ -94,7 +94,7 @@ def mlp_back(
     d_x = floats(N, a) if need_input else None
     d_first, d_second = floats(h, a), floats(o, h)
     d_scale, d_shift = floats(h), floats(h)
-    wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch("mlp_scratch", N, a, o))
+    wanted = (d_x, d_first, d_scale, d_shift, d_second, scratch(threads, "mlp_scratch", N, a, o))
     call("mlp_backward", *given, *known, *wanted, N, a, h, o, threads)
     return d_x, d_first, d_scale, d_shift, d_second
 

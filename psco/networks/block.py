@@ -15,20 +15,26 @@ The first block of a network, whose map is the largest, does without it altogeth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as every_module
 
 from psco.kernels import Map, MapGradient, conv_pool, conv_pool_back, supports_conv_pool
 from psco.networks.first_block import first_block, map_gradient, supports_first_block
 
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
+_GLOBAL_HOOKS: tuple[Mapping[int, object], ...] = (  # of all modules, by number
+    every_module._global_forward_hooks,
+    every_module._global_forward_pre_hooks,
+    every_module._global_backward_hooks,
+    every_module._global_backward_pre_hooks,
+)
 
 
 def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
@@ -53,7 +59,7 @@ def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
 def are_plain(layers: Sequence[nn.Module], types: Sequence[type[nn.Module]]) -> bool:
     """Whether layers are of exactly these types and nothing watches or replaces their calls."""
     return tuple(map(type, layers)) == tuple(types) and not (
-        any(map(_is_hooked, layers)) or _has_any_global_hook()  # type: ignore[no-untyped-call]
+        any(map(_is_hooked, layers)) or any(_GLOBAL_HOOKS)
     )
 
 
@@ -71,10 +77,10 @@ def has_statistics(norm: Any, width: int, x: Tensor) -> bool:
     )
 
 
-def trains_plainly(x: object) -> bool:
+def trains_plainly(x: Any) -> bool:
     """Whether x is on the CPU, outside of mixed precision, function transforms and tracing."""
     return (
-        isinstance(x, Tensor)
+        type(x) in (Tensor, nn.Parameter)  # subclasses may compute something else
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and x.layout == torch.strided
