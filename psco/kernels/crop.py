@@ -70,7 +70,7 @@ def check_boxes(boxes: Tensor, number: int, height: int, width: int) -> Tensor:
     known = boxes.layout == torch.strided and boxes.device.type != "meta"
     if boxes.shape != (number, 4) or not whole or not known:
         raise InputError(f"boxes must be whole numbers ({number}, 4), not {describe(boxes)}")
-    boxes = boxes.to(torch.int64).contiguous()
+    boxes = boxes.long().contiguous()
     sides = torch.tensor([height, width], device=boxes.device)
     corner, extent = boxes[:, :2], boxes[:, 2:]
     # A sum of corner and extent could overflow; the difference of sides within bounds cannot.

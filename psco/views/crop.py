@@ -67,7 +67,7 @@ def sample_boxes(
 
     limit = torch.tensor([height, width], dtype=torch.float64)
     fits = ((sides > 0) & (sides <= limit)).all(2)  # (B, 10)
-    first = fits.to(torch.uint8).argmax(1)  # (B,), the first of equal maxima
+    first = fits.byte().argmax(1)  # (B,), the first of equal maxima
     chosen = sides[torch.arange(count), first]  # (B, 2)
     corner = (where * (limit - chosen + 1)).floor()  # (B, 2)
     boxes = torch.cat([corner, chosen], 1).long()  # (B, 4)
