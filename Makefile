@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit soak format clean
+.PHONY: help install demo test lint types unit sanitize soak format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,15 @@ types: $(VENV)/.installed-dev  ## Check types.
 
 unit: $(VENV)/.installed-dev  ## Run the tests.
 	$(BIN)/python -m pytest
+
+# The runtime of the sanitizers must be loaded first, and it must find C++ exceptions. Python leaks.
+SANITIZERS := -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+sanitize: $(VENV)/.installed-dev  ## Run the tests of the kernels under address and UB sanitizers.
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	CC=gcc PSCO_KERNELS='$(SANITIZERS)' \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	$(BIN)/python -m pytest -n 0 -k 'not narrower' \
+	    tests/ops/test_native.py tests/ops/test_conv_block.py tests/ops/test_native_safety.py
 
 soak: $(VENV)/.installed-dev  ## Train for 30 minutes under random kills; MINUTES=5 for less.
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)

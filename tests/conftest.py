@@ -25,10 +25,11 @@ settings.load_profile("psco")
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the cache of the user out of it; one for all workers, as the glyphs take seconds."""
+    """Keep the caches of the user out of it; one for all workers, as the glyphs take seconds."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "psco-cache"
-    os.environ["PSCO_CACHE"] = str(folder)
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    os.environ["PSCO_CACHE"] = str(folder / "psco-cache")
+    os.environ["PSCO_NATIVE_DIR"] = str(folder / "psco-native")
 
 
 @pytest.fixture
@@ -36,15 +37,11 @@ def without_kernels(monkeypatch):
     """Do as if there were no compiler."""
     from psco.ops.native import build
 
-    def look_again() -> None:
-        for remembered in (build.library, build.absence, build.size_of, build._build):
-            remembered.cache_clear()
-
     monkeypatch.setenv("PSCO_KERNELS", "off")
-    look_again()
+    build.forget()
     yield
     monkeypatch.undo()
-    look_again()
+    build.forget()
 
 
 @pytest.fixture

@@ -39,15 +39,17 @@ class ConvNet(nn.Sequential):
         super().__init__(*layers, nn.Flatten())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give features (N, d) of images (N, C, H, W)."""
+        """Return features (N, d) of images (N, C, H, W)."""
         layers: list[Any] = list(self)
-        for place in range(0, len(layers) - 1, 4):
-            conv, norm, relu, pool = layers[place : place + 4]
-            if can_fuse(x, conv, norm, relu, pool):
+        while layers:
+            block = layers[:4]
+            if len(block) == 4 and can_fuse(x, *block):
+                conv, norm, _, pool = block
                 x = conv_block(x, conv, norm, pool)
+                del layers[:4]
             else:
-                x = pool(relu(norm(conv(x))))
-        return x.flatten(1)
+                x = layers.pop(0)(x)
+        return x
 
 
 def conv4(

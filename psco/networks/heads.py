@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from psco.errors import InputError
-from psco.ops.conv_block import remember, trains_plainly
-from psco.ops.native import Hidden, mlp, mlp_back, suits_mlp
+from psco.ops.conv_block import are_plain, has_statistics, remember, trains_plainly
+from psco.ops.native import Hidden, mlp, mlp_back, supports_mlp
 
 
 class Head(nn.Sequential):
@@ -22,7 +22,7 @@ class Head(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, width) to (N, out)."""
         layers: list[Any] = list(self)
-        if _can_fuse(x, *layers[:4]):
+        if len(layers) >= 4 and _can_fuse(x, *layers[:4]):
             first, norm, _, second = layers[:4]
             x, mean, variance = _Mlp.apply(  # type: ignore[no-untyped-call]
                 x, first.weight, norm.weight, norm.bias, second.weight, norm.eps
@@ -35,13 +35,12 @@ class Head(nn.Sequential):
 
 
 def _can_fuse(x: Tensor, first: Any, norm: Any, relu: Any, second: Any) -> bool:
-    layers = [type(layer) for layer in (first, norm, relu, second)]
     return (
-        layers == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+        are_plain((first, norm, relu, second), (nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear))
         and first.bias is second.bias is None
-        and norm.training
+        and has_statistics(norm, len(first.weight), x)
         and trains_plainly(x)
-        and suits_mlp(x, first.weight, second.weight)
+        and supports_mlp(x, first.weight, second.weight)
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from psco.errors import InputError
-from psco.ops.native import contrast_keys, suits_contrast
+from psco.ops.native import contrast_keys, supports_contrast
 from psco.ops.ranks import gather, own_rows
 
 Targets = Literal["no", "own", "all"]  # which targets are keys too: none, the query's own, all
@@ -180,6 +180,8 @@ def plain_contrast_with_queue(
 
 def _can_be_fused(q: Tensor, keys: int, temperature: float, *others: Tensor) -> bool:
     """Whether loss and gradient can be computed in one pass over the logits of ``keys`` keys."""
+    if keys == 0:
+        return False
     constant = not any(other.requires_grad or other.dtype != q.dtype for other in others)
     # Unit vectors have logits within 1/τ of zero: their exponentials can be summed unshifted.
     log_sum = 1 / temperature + math.log(keys)  # at most
@@ -212,7 +214,7 @@ class _Contrast(torch.autograd.Function):
         targets: Targets,
         spared: Tensor | None,
     ) -> Tensor:
-        if targets != "all" and spared is None and suits_contrast(q, keys):
+        if targets != "all" and spared is None and supports_contrast(q, target, keys):
             loss, gradient = contrast_keys(q, target, keys, temperature, targets == "own")
         else:
             loss, gradient = _loss_and_gradient(q, target, keys, temperature, targets, spared)

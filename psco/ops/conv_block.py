@@ -15,59 +15,118 @@ The first block of a network, whose map is the largest, does without it altogeth
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules import module as every_module
 
-from psco.ops.first_block import first_block, map_gradient, suits_first_block
-from psco.ops.native import (
-    Map,
-    MapGradient,
-    conv_pool,
-    conv_pool_back,
-    remember_statistics,
-    suits_conv_pool,
-    suits_statistics,
-)
+from psco.ops.first_block import first_block, map_gradient, supports_first_block
+from psco.ops.native import Map, MapGradient, conv_pool, conv_pool_back, supports_conv_pool
 
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
+_GLOBAL_HOOKS: tuple[Mapping[int, object], ...] = (  # of all modules, by number
+    every_module._global_forward_hooks,
+    every_module._global_forward_pre_hooks,
+    every_module._global_backward_hooks,
+    every_module._global_backward_pre_hooks,
+)
 
 
 def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
-    """Say whether `conv_block` computes what these four layers do, and saves time.
+    """Whether `conv_block` computes exactly what these four layers do.
 
     It takes the layers of the package's own networks with the statistics of the batch, on a CPU, in
-    one precision, outside of function transforms.
+    one precision, outside of function transforms. Layers that were edited run as they are.
     """
-    usual = (
-        type(conv) is nn.Conv2d
-        and type(norm) is nn.BatchNorm2d
-        and type(relu) is nn.ReLU
-        and type(pool) is nn.MaxPool2d
-    )
     return (
-        usual
-        and norm.training
-        and x.dtype == conv.weight.dtype == norm.weight.dtype
+        are_plain((conv, norm, relu, pool), (nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d))
         and trains_plainly(x)
+        and x.ndim == 4
+        and x.shape[2] >= 2
+        and x.shape[3] >= 2
+        and len(x) > 0
+        and _is_conv(conv, x)
+        and has_statistics(norm, len(conv.weight), x)
+        and _is_pool(pool)
     )
 
 
-def trains_plainly(x: Tensor) -> bool:
-    """Say whether numbers are on a CPU and outside of mixed precision and function transforms."""
+def are_plain(layers: Sequence[nn.Module], types: Sequence[type[nn.Module]]) -> bool:
+    """Whether layers are of exactly these types and nothing watches or replaces their calls."""
+    return tuple(map(type, layers)) == tuple(types) and not (
+        any(map(_is_hooked, layers)) or any(_GLOBAL_HOOKS)
+    )
+
+
+def has_statistics(norm: Any, width: int, x: Tensor) -> bool:
+    """Whether a BatchNorm layer normalises ``width`` channels by the batch and keeps averages."""
+    vectors = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
     return (
-        x.device.type == "cpu"
+        norm.training
+        and norm.track_running_stats
+        and norm.num_batches_tracked is not None
+        and isinstance(norm.momentum, (int, float))
+        and isinstance(norm.eps, (int, float))
+        and norm.eps > 0
+        and all(isinstance(v, Tensor) and v.shape == (width,) and _alike(v, x) for v in vectors)
+    )
+
+
+def trains_plainly(x: Any) -> bool:
+    """Whether x is on the CPU, outside of mixed precision, function transforms and tracing."""
+    return (
+        type(x) in (Tensor, nn.Parameter)  # subclasses may compute something else
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and x.layout == torch.strided
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._functorch.maybe_current_level()
+        and torch._C._get_tracing_state() is None
+        and not torch.compiler.is_compiling()
     )
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or "forward" in vars(layer)
+    )
+
+
+def _is_conv(conv: nn.Conv2d, x: Tensor) -> bool:
+    return (
+        conv.bias is None
+        and conv.weight.shape == (len(conv.weight), x.shape[1], 3, 3)
+        and _alike(conv.weight, x)
+        and conv.stride == conv.padding == conv.dilation == (1, 1)
+        and conv.groups == 1
+        and conv.padding_mode == "zeros"
+    )
+
+
+def _is_pool(pool: nn.MaxPool2d) -> bool:
+    return (
+        all(side in (2, (2, 2)) for side in (pool.kernel_size, pool.stride))
+        and pool.padding in (0, (0, 0))
+        and pool.dilation in (1, (1, 1))
+        and not pool.return_indices
+    )
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and a.layout == b.layout
 
 
 def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPool2d) -> Tensor:
-    """Give pool(relu(norm(conv(x)))) in training mode, running statistics included.
+    """Return pool(relu(norm(conv(x)))) in training mode, running statistics included.
 
     Parameters
     ----------
@@ -84,7 +143,7 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
         (N, width, H/2, W/2), the halves rounded as ``pool`` says.
     """
     out: Tensor
-    if suits_first_block(x):
+    if supports_first_block(x):
         out, mean, variance = first_block(x, conv.weight, norm.weight, norm.bias, norm.eps)
     else:
         # Channels of negative scale are turned over: they pool and normalise the negative map.
@@ -98,6 +157,7 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
     return out
 
 
+@torch.no_grad()
 def remember(
     norm: nn.BatchNorm1d | nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int
 ) -> None:
@@ -108,14 +168,9 @@ def remember(
     assert running_variance is not None
     assert batches is not None
     assert momentum is not None
-    if suits_statistics(running_mean, running_variance, mean, variance):
-        moved = (running_mean, running_variance, batches)
-        remember_statistics(mean, variance, *moved, momentum, count)
-        return
-    with torch.no_grad():
-        batches.add_(1)
-        running_mean.lerp_(mean, momentum)
-        running_variance.lerp_(variance * (count / (count - 1)), momentum)
+    batches.add_(1)
+    running_mean.lerp_(mean, momentum)
+    running_variance.lerp_(variance * (count / (count - 1)), momentum)
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -126,7 +181,7 @@ class _ConvBlock(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float, ceil: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         needed = any(ctx.needs_input_grad)
-        way = conv_pool if suits_conv_pool(x, weight) else _plain_conv_pool
+        way = conv_pool if supports_conv_pool(x, weight) else _plain_conv_pool
         found = way(x, weight, ceil, needed)
         mean, rate = found.mean, (found.variance + eps).rsqrt()  # (C,), (C,)
         factor = scale * rate
@@ -154,7 +209,7 @@ class _ConvBlock(torch.autograd.Function):
 
 
 def _plain_conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
-    """Do what `conv_pool` does by torch's own operations."""
+    """Return what `conv_pool` does, by torch's own operations."""
     y = F.conv2d(x, weight, padding=1)  # (N, C, H, W)
     mean, variance = torch.ops.aten.batch_norm_update_stats(y, None, None, 0.0)
     if not keep:
@@ -166,7 +221,7 @@ def _plain_conv_pool(x: Tensor, weight: Tensor, ceil: bool, keep: bool) -> Map:
 def _plain_conv_pool_back(
     x: Tensor, weight: Tensor, found: Map, gradient: MapGradient, ceil: bool, need_input: bool
 ) -> tuple[Tensor | None, Tensor]:
-    """Do what `conv_pool_back` does by torch's own operations."""
+    """Return what `conv_pool_back` does, by torch's own operations."""
     two, one, zero = [2, 2], [1, 1], [0, 0]
     d_y = _pool_back(gradient.pooled, found.y, two, two, zero, one, ceil, found.winners)
     d_y.addcmul_(found.y, _wide(gradient.slope)).add_(_wide(gradient.offset))

@@ -26,15 +26,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from psco.ops.native import pooled_windows, suits_windows, window_moments, won_windows
+from psco.ops.native import pooled_windows, supports_windows, window_moments, won_windows
 from psco.ops.script import compile_script
 
 FEW_CHANNELS = 4  # up to which the patches take less memory than the map
 _MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, what a second-level cache holds
 
 
-def suits_first_block(x: Tensor) -> bool:
-    """Say whether `first_block` takes these images (N, c, H, W) and saves time."""
+def supports_first_block(x: Tensor) -> bool:
+    """Whether `first_block` takes these images (N, c, H, W) and saves time."""
     few, even = x.shape[1] <= FEW_CHANNELS, x.shape[2] % 2 == x.shape[3] % 2 == 0
     return few and even and not x.requires_grad
 
@@ -71,7 +71,7 @@ class _FirstBlock(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         N, _, H, W = x.shape
         filters = weight.flatten(1)  # (C, P)
-        quick = suits_windows(x, weight)
+        quick = supports_windows(x, weight)
         rows = x.contiguous() if quick else patches(x)  # the latter (N, P + 1, HW)
         moments = window_moments(rows) if quick else patch_moments(rows)  # (P + 1, P + 1)
         mean, variance = _statistics(filters, moments)  # (C,), (C,)

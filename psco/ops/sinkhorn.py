@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.ops.native import plan_of, suits_plan
+from psco.ops.native import plan_of, supports_plan
 from psco.ops.ranks import all_max, all_sum, gather, unchanged, world_size
 
 
@@ -122,7 +122,7 @@ def _plan_of_cosines(similarity: Similarity, epsilon: float, iterations: int) ->
     """Return the plan of cosines, whose range need not be measured: they differ by 2 at most."""
     z, queue = similarity
     span = 2 / epsilon
-    if world_size() == 1 and _is_safe(span, z.dtype) and suits_plan(z, queue):
+    if world_size() == 1 and _is_safe(span, z.dtype) and supports_plan(z, queue, iterations):
         found = plan_of(z, queue, epsilon, iterations)
         return Plan(found.kernel.T, found.v, found.maxima.T, found.best)
     scaled = _at_least_single(similarity.over(epsilon))  # (N, M)

@@ -11,7 +11,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from psco.recipes.recipe import TrainSettings
-from psco.training.optimizer import Sgd
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,10 @@ def build_optimizer(method: nn.Module, train: TrainSettings, rate: float) -> Opt
     parameters = [p for p in method.parameters() if p.requires_grad]
     if train.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=rate, weight_decay=train.weight_decay)
-    return Sgd(
+    return torch.optim.SGD(
         parameters,
         lr=rate,
         momentum=train.sgd_momentum,
         weight_decay=train.weight_decay,
+        fused=True,  # one pass over each weight, its gradient and its momentum
     )

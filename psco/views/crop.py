@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.ops.native import crops, suits_crops
+from psco.ops.native import check_boxes, crops, supports_crops
 from psco.ops.resample import (
     RADIUS,
     TABLED,
@@ -67,7 +67,7 @@ def sample_boxes(
 
     limit = torch.tensor([height, width], dtype=torch.float64)
     fits = ((sides > 0) & (sides <= limit)).all(2)  # (B, 10)
-    first = fits.to(torch.uint8).argmax(1)  # (B,), the first of equal maxima
+    first = fits.byte().argmax(1)  # (B,), the first of equal maxima
     chosen = sides[torch.arange(count), first]  # (B, 2)
     corner = (where * (limit - chosen + 1)).floor()  # (B, 2)
     boxes = torch.cat([corner, chosen], 1).long()  # (B, 4)
@@ -95,7 +95,7 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, filter: Filter) -> Ten
     boxes
         (B, 4) int64: top, left, height, width, inside the image.
     size
-        Side of the result in pixels.
+        Side of the result in pixels, at least 1.
     filter
         ``"bilinear"`` or ``"bicubic"``.
 
@@ -104,9 +104,21 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, filter: Filter) -> Ten
     Tensor
         (B, C, size, size) float32 in [0, 1]; Pillow's ``image.crop(box).resize(...)`` up to its
         rounding to 8 bits.
+
+    Raises
+    ------
+    InputError
+        If the images are not of this shape, the size is less than 1 or a box is not inside.
     """
+    if images.ndim != 4:
+        raise InputError(f"images must be (B, C, H, W), not {tuple(images.shape)}")
+    if size < 1:
+        raise InputError(f"size must be at least 1 pixel, not {size}")
     sides = images.shape[2:]
-    if suits_crops(images) and max(sides) <= TABLED:
+    boxes = check_boxes(boxes, len(images), *sides)
+    if images.numel() == 0:
+        return torch.zeros(*images.shape[:2], size, size, device=images.device)
+    if supports_crops(images) and max(sides) <= TABLED:
         of_rows, of_columns = (all_stretches(s, size, filter, images.device) for s in sides)
         return crops(images, boxes, size, of_rows, of_columns)
     top, left, height, width = boxes.to(images.device).unbind(1)

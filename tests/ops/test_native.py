@@ -15,17 +15,11 @@ from torch import nn
 
 from psco.networks.heads import predictor, projector
 from psco.ops import native as kernels
-from psco.ops.contrast import contrast_with_queue, contrast_with_target
+from psco.ops.contrast import _contrast_with_target, contrast_with_queue
 from psco.ops.conv_block import can_fuse, conv_block
 from psco.ops.native import build
-from psco.ops.sinkhorn import (
-    largest_columns,
-    rank_by_plan_,
-    ranking_plan,
-    scaled_similarity,
-    written,
-)
-from psco.training.optimizer import Sgd
+from psco.ops.sinkhorn import Similarity, sinkhorn
+from psco.ops.top_k import top_k
 from psco.views.crop import crop_resize, sample_boxes
 
 needs_kernels = pytest.mark.usefixtures("compiled")
@@ -86,7 +80,7 @@ def fused_block(layers, x):
 def test_a_block_is_that_of_its_layers(threads, channels, shape, ceil):
     layers = conv_layers(channels, 64, ceil)
     x = torch.randn(shape[0], channels, *shape[1:], requires_grad=True)
-    assert kernels.suits_conv_pool(x, layers[0].weight)
+    assert kernels.supports_conv_pool(x, layers[0].weight)
     ours = after_a_pass(layers, x, torch.float32, fused_block)
     assert_close(ours, after_a_pass(layers, x, torch.float64, lambda f, x: f(x)))
 
@@ -97,7 +91,7 @@ def test_a_block_is_that_of_its_layers(threads, channels, shape, ceil):
 )
 def test_a_first_block_is_that_of_its_layers(threads, shape):
     layers, x = conv_layers(shape[1], 32, ceil=False), 1 + torch.randn(shape)
-    assert kernels.suits_windows(x, layers[0].weight)
+    assert kernels.supports_windows(x, layers[0].weight)
     ours = after_a_pass(layers, x, torch.float32, fused_block)
     assert_close(ours, after_a_pass(layers, x, torch.float64, lambda f, x: f(x)))
 
@@ -139,7 +133,7 @@ def test_kernels_do_not_depend_on_the_number_format_that_torch_makes_by_itself()
         maps = maps.clone().requires_grad_()
         total = fused_block(first, images).sum() + fused_block(second, maps).sum() + head(z).sum()
         total.backward()
-        plan = written(ranking_plan(z, queue, 0.05, 3))
+        plan = sinkhorn(Similarity(z, queue)).scores()
         return total, maps.grad, plan, crop_resize(images.clamp(0, 1), boxes, 5, "bicubic")
 
     expected = outputs()
@@ -161,7 +155,7 @@ def test_a_head_is_that_of_its_layers(threads, make, count, needs_input):
     nn.init.normal_(head[1].weight)
     nn.init.normal_(head[1].bias)
     x = torch.randn(count, 64, requires_grad=needs_input)
-    assert kernels.suits_mlp(x, head[0].weight, head[3].weight)
+    assert kernels.supports_mlp(x, head[0].weight, head[3].weight)
     ours = after_a_pass(head, x, torch.float32, lambda f, x: f(x))
     assert_close(ours, after_a_pass(head, x, torch.float64, lambda f, x: f(x)))
 
@@ -184,13 +178,13 @@ def unit(*shape):
 def test_a_plan_ranks_as_sinkhorns_rounds_in_torch(threads, keys, size, dim, iterations):
     torch.manual_seed(0)
     z, queue = unit(keys, dim), unit(size, dim)
-    plan = ranking_plan(z, queue, 0.05, iterations)
-    assert isinstance(plan, kernels.Plan)
-    expected = rank_by_plan_(scaled_similarity(z, queue, 0.05).double(), 40, iterations)
-    torch.testing.assert_close(written(plan).double(), expected, rtol=5e-5, atol=0)
-    matrix = written(plan)
+    plan = sinkhorn(Similarity(z, queue), 0.05, iterations)
+    assert plan.best is not None  # which only the kernel finds on the way
+    expected = sinkhorn(z.double() @ queue.double().T, 0.05, iterations)
+    torch.testing.assert_close(plan.dense().double(), expected, rtol=5e-5, atol=0)
+    matrix = plan.scores()
     for k in (1, 2, 10, size):
-        scores = matrix.gather(1, largest_columns(plan, k))
+        scores = matrix.gather(1, top_k(plan, k))
         assert scores.equal(matrix.sort(dim=1, descending=True).values[:, :k])
 
 
@@ -198,7 +192,7 @@ def test_a_plan_ranks_as_sinkhorns_rounds_in_torch(threads, keys, size, dim, ite
 def test_of_equal_keys_in_the_queue_the_first_is_the_best_shot():
     torch.manual_seed(0)
     z, queue = unit(32, 32), unit(64, 32).repeat(3, 1)
-    assert (largest_columns(ranking_plan(z, queue, 0.05, 3), 1) < 64).all()
+    assert (top_k(sinkhorn(Similarity(z, queue)), 1) < 64).all()
 
 
 @needs_kernels
@@ -218,7 +212,7 @@ def test_crops_are_those_of_matrix_products(monkeypatch, threads, kind, shape, s
     boxes[0] = torch.tensor([1, 2, 1, 1])  # a single pixel
     boxes[1] = torch.tensor([0, 0, *shape[2:]])
     ours = crop_resize(images, boxes, size, filter)
-    monkeypatch.setattr("psco.views.crop.suits_crops", lambda _: False)
+    monkeypatch.setattr("psco.views.crop.supports_crops", lambda _: False)
     torch.testing.assert_close(ours, crop_resize(images, boxes, size, filter), rtol=0, atol=2e-6)
 
 
@@ -228,7 +222,7 @@ def test_a_contrast_with_a_target_is_its_definition(temperature):
     q, target, keys = unit(7, 5).double().requires_grad_(), unit(7, 5).double(), unit(9, 5).double()
     logits = q @ keys.T / temperature
     expected = (logits.logsumexp(dim=1) - (q * target).sum(dim=1) / temperature).mean()
-    loss = contrast_with_target(q, target, keys, temperature)
+    loss = _contrast_with_target(q, target, keys, temperature)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(
         *(torch.autograd.grad(3 * value, q)[0] for value in (loss, expected))
@@ -243,8 +237,8 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
 ):
     torch.manual_seed(0)
     q, target, keys = unit(queries, dim), unit(queries, dim), unit(size, dim)
-    assert kernels.suits_contrast(q, keys)
-    for contrast in (contrast_with_target, contrast_with_queue):
+    assert kernels.supports_contrast(q, target, keys)
+    for contrast in (_contrast_with_target, contrast_with_queue):
         found = []
         for dtype in (torch.float32, torch.float64):
             given = q.to(dtype).requires_grad_()
@@ -253,66 +247,15 @@ def test_a_contrast_by_the_kernel_is_that_of_double_precision(
         assert_close(*found, tolerance=5e-7)
 
 
-def trained_layers(optimizer_of, dtype, steps=4):
-    """Give weights and momenta after steps of an optimiser on two layers, in double precision."""
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(45, 7)).to(dtype)
-    layers.to(memory_format=torch.channels_last)
-    optimizer = optimizer_of(layers.parameters())
-    for _ in range(steps):
-        layers(torch.randn(4, 3, 5, 5).to(dtype)).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    momenta = [state["momentum_buffer"] for state in optimizer.state.values()]
-    return [t.detach().double() for t in (*layers.parameters(), *momenta)]
-
-
-def our_sgd(parameters):
-    return Sgd(parameters, 0.01, momentum=0.9, weight_decay=0.1)
-
-
-def torch_sgd(parameters):
-    return torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=0.1, fused=True)
-
-
-@needs_kernels
-def test_steps_of_sgd_by_the_kernel_are_those_of_torch(threads, monkeypatch):
-    by_torch, step = [], torch.optim.SGD.step
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", lambda *given: (by_torch.append(1), step(*given)))
-        ours = trained_layers(our_sgd, torch.float32)
-    assert len(by_torch) == 1, "the first step makes the momenta"
-    assert_close(ours, trained_layers(torch_sgd, torch.float64), 1e-6)
-
-
-def test_sgd_in_another_number_format_is_that_of_torch():
-    ours, theirs = (trained_layers(sgd, torch.float64) for sgd in (our_sgd, torch_sgd))
-    assert_close(ours, theirs, 0.0)
-
-
-@needs_kernels
-def test_numbers_in_another_order_do_not_suit_sgd():
-    square, image = torch.randn(4, 4), torch.randn(2, 3, 4, 4)
-    assert kernels.suits_sgd([square], [square], [square])
-    assert not kernels.suits_sgd([square], [square.T], [square])
-    assert not kernels.suits_sgd([square], [square], [square.T])
-    assert not kernels.suits_sgd([square], [square], [])
-    assert not kernels.suits_sgd([image[:, :2]] * 2, [image[:, :2]] * 2, [image[:, :2]] * 2)
-    other = image.to(memory_format=torch.channels_last)
-    assert kernels.suits_sgd([other], [other], [other])
-    assert not kernels.suits_sgd([other], [image], [other])
-
-
-def test_without_kernels_nothing_suits_them(without_kernels):
+def test_without_kernels_nothing_is_supported(without_kernels):
     assert build.library() is None
     x, weight = torch.randn(64, 64, 4, 4), torch.randn(64, 64, 3, 3)
-    assert not kernels.suits_conv_pool(x, weight)
-    assert not kernels.suits_windows(x, weight)
-    assert not kernels.suits_crops(x)
-    assert not kernels.suits_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
-    assert not kernels.suits_plan(unit(64, 32), unit(64, 32))
-    assert not kernels.suits_contrast(unit(64, 32), unit(64, 32))
-    assert not kernels.suits_sgd([weight], [weight], [weight])
+    assert not kernels.supports_conv_pool(x, weight)
+    assert not kernels.supports_windows(x, weight)
+    assert not kernels.supports_crops(x)
+    assert not kernels.supports_mlp(x[:, :, 0, 0], weight[:, :, 0, 0], weight[:, :, 0, 0])
+    assert not kernels.supports_plan(unit(64, 32), unit(64, 32), 3)
+    assert not kernels.supports_contrast(unit(64, 32), unit(64, 32), unit(64, 32))
 
 
 REASONS = {
@@ -340,13 +283,18 @@ def test_doctor_says_why_there_are_no_kernels(setting):
 @needs_kernels
 def test_kernels_are_compiled_once_and_leave_nothing_else_behind(tmp_path):
     script = "from psco.ops.native import absence; print(absence())"
-    environment = {**os.environ, "PSCO_CACHE": str(tmp_path), "PSCO_KERNELS": ""}
+    environment = {**os.environ, "PSCO_NATIVE_DIR": str(tmp_path), "PSCO_KERNELS": ""}
     times = []
     for _ in range(2):
         command = [sys.executable, "-c", script]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.stdout.strip() == "None", done.stderr
-        (file,) = tmp_path.iterdir()
+        (file,) = tmp_path.glob("*.so")
+        assert {path.name for path in tmp_path.iterdir()} == {
+            file.name,
+            f"{file.name}.sha256",
+            ".lock",
+        }
         times.append(file.stat().st_mtime_ns)
     assert times[0] == times[1]
 

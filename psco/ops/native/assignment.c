@@ -1,8 +1,8 @@
-/* Sinkhorn's rounds in one pass over the matrix each, the first while it is computed.
+/* Sinkhorn's rounds in one pass over the matrix each, the first while the matrix is computed.
  *
- * The matrix is stored by keys of the queue, (M, N): a line has the similarities of all N queries
- * to one key. What a round multiplies a line with depends on the line alone, and what the next
- * round starts from is added up right behind it. N is a multiple of COLUMNS, M one of BLOCK.
+ * The matrix is stored by keys of the queue, (M, N): a row holds the similarities of all N queries
+ * to one key. The factor of a row depends on that row alone, and the sums for the next round are
+ * accumulated right after it. N is a multiple of COLUMNS, M of BLOCK.
  */
 
 #include <omp.h>
@@ -11,69 +11,68 @@
 #include "products.h"
 
 enum {
-    BLOCK = 64,   /* lines that are computed at a time, and that have a maximum in common */
-    TOGETHER = 4  /* lines that are added up at a time */
+    BLOCK = 64,   /* rows that are computed at a time and share a maximum */
+    TOGETHER = 4  /* rows that are summed at a time */
 };
 
 int64_t assignment_block(void) { return BLOCK; }
 
-/* Give what brings the sums of TOGETHER lines, weighted by u (N,), to 1 / M. */
-static inline void factors_of(const float *lines, const float *u, int64_t M, int64_t N, float *v) {
+/* Write the factors v that bring the sums of TOGETHER rows, weighted by u (N,), to 1 / M. */
+static inline void factors_of(const float *rows, const float *u, int64_t M, int64_t N, float *v) {
     vec sum[TOGETHER] = {{0}};
     for (int64_t n = 0; n < N; n += LANES) {
         vec weight = load(u + n);
 #pragma GCC unroll 4
         for (int i = 0; i < TOGETHER; i++) {
-            /* The lines after these: to wait for them takes longer than to add them up. */
-            __builtin_prefetch(lines + (TOGETHER + i) * N + n);
-            sum[i] += load(lines + i * N + n) * weight;
+            /* The next rows: the sum would wait for memory. */
+            __builtin_prefetch(address_of(rows, (TOGETHER + i) * N + n));
+            sum[i] += load(rows + i * N + n) * weight;
         }
     }
     for (int i = 0; i < TOGETHER; i++) v[i] = 1 / (M * total(sum[i]));
 }
 
-/* Run a round on the lines of a block, which stay as they are: what becomes of them is added to
- * sums (N,). */
-static void add_block(const float *lines, const float *u, float *sums, int64_t M, int64_t N) {
-    for (int m = 0; m < BLOCK; m += TOGETHER, lines += TOGETHER * N) {
+/* Run a round on the rows of a block, which are not changed: add the scaled rows to sums (N,). */
+static void add_block(const float *rows, const float *u, float *sums, int64_t M, int64_t N) {
+    for (int m = 0; m < BLOCK; m += TOGETHER, rows += TOGETHER * N) {
         float v[TOGETHER];
-        factors_of(lines, u, M, N, v);
+        factors_of(rows, u, M, N, v);
         for (int64_t n = 0; n < N; n += LANES) {
             vec sum = load(sums + n);
-            for (int i = 0; i < TOGETHER; i++) sum += load(lines + i * N + n) * v[i];
+            for (int i = 0; i < TOGETHER; i++) sum += load(rows + i * N + n) * v[i];
             store(sums + n, sum);
         }
     }
 }
 
-/* Write 2 ^ (queue keys^T) for a block of lines, and run the first round on them. */
+/* Write 2 ^ (queue keys^T) for the rows of a block, and run the first round on them. */
 static void begin_block(
-    const float *queue, const float *keys, int64_t d, float *lines, const float *u, float *sums,
+    const float *queue, const float *keys, int64_t d, float *rows, const float *u, float *sums,
     int64_t M, int64_t N) {
-    Soon soon = soon_read(queue + BLOCK * d, BLOCK * d, questions_of(BLOCK, N));
+    Prefetch next = prefetch_range(address_of(queue, BLOCK * d), BLOCK * d, calls_of(BLOCK, N));
     for (int64_t n = 0; n < N; n += COLUMNS)
         any_product(
-            WRITE_POWER, BLOCK, d, COLUMNS, queue, d, keys + n * d, COLUMNS, lines + n, N, &soon);
-    add_block(lines, u, sums, M, N);
+            WRITE_POWER, BLOCK, d, COLUMNS, queue, d, keys + n * d, COLUMNS, rows + n, N, &next);
+    add_block(rows, u, sums, M, N);
 }
 
-/* Run the last round on the lines of a block: write their factors v (BLOCK,), and of each column
- * the largest number that they have when they are multiplied with them, (N,). */
+/* Run the last round on the rows of a block: write their factors v (BLOCK,), and the maximum of the
+ * scaled rows in each column, (N,). */
 static void end_block(
-    const float *lines, const float *u, float *v, float *most, int64_t M, int64_t N) {
+    const float *rows, const float *u, float *v, float *most, int64_t M, int64_t N) {
     memset(most, 0, N * sizeof(float));
-    for (int m = 0; m < BLOCK; m += TOGETHER, lines += TOGETHER * N, v += TOGETHER) {
-        factors_of(lines, u, M, N, v);
+    for (int m = 0; m < BLOCK; m += TOGETHER, rows += TOGETHER * N, v += TOGETHER) {
+        factors_of(rows, u, M, N, v);
         for (int64_t n = 0; n < N; n += LANES) {
             vec x = load(most + n);
-            for (int i = 0; i < TOGETHER; i++) x = larger(load(lines + i * N + n) * v[i], x);
+            for (int i = 0; i < TOGETHER; i++) x = larger(load(rows + i * N + n) * v[i], x);
             store(most + n, x);
         }
     }
 }
 
-/* Give the lines of the largest numbers of LANES columns from n on, of equal ones the first. */
-static void best_lines(
+/* Write the rows of the maxima of LANES columns from n on; of equal ones the first. */
+static void best_rows(
     const float *matrix, const float *v, const float *maxima, int64_t n, int64_t M, int64_t N,
     int64_t *best) {
     vec most = load(maxima + n);
@@ -90,14 +89,15 @@ static void best_lines(
     }
 }
 
-/* Numbers that all threads need together: packed keys, and of each thread factors and sums. */
+/* Scratch memory of all threads together, in numbers: packed keys, then factors and sums of each
+ * thread. */
 int64_t assignment_scratch(int64_t N, int64_t d, int64_t iterations, int64_t threads) {
     return N * (d + (1 + iterations) * threads);
 }
 
-/* Write the matrix, 2 ^ (scale queue keys^T), and what comes of so many rounds on it: the factors v
- * (M,) of its lines, and with them the maxima (M / BLOCK, N) of blocks and the best line (N,) of
- * each column. Keys are (N, d), d a multiple of LANES. */
+/* Write the matrix 2 ^ (scale queue keys^T) and run the rounds on it. Write the factors v (M,) of
+ * its rows and, of the scaled rows, the maxima of blocks (M / BLOCK, N) and the best row of each
+ * column (N,). Keys are (N, d), d a multiple of LANES; there is at least one round. */
 void assignment_plan(
     const float *queue, const float *keys, double scale, float *matrix, float *v, float *maxima,
     int64_t *best, float *scratch, int64_t M, int64_t N, int64_t d, int64_t iterations,
@@ -124,7 +124,7 @@ void assignment_plan(
                 for (int t = 0; t < all; t++) sum += before[t * N + n];
                 own[n] = 1 / (N * sum);
             }
-            /* There and back: what was used last is still in the cache. */
+            /* Alternate the direction: the blocks that were used last are still in the cache. */
             for (int64_t i = 0; round < iterations - 1 && i < end - first; i++) {
                 int64_t b = round % 2 ? end - 1 - i : first + i;
                 add_block(matrix + b * BLOCK * N, own, now + me * N, M, N);
@@ -134,6 +134,6 @@ void assignment_plan(
             end_block(matrix + b * BLOCK * N, own, v + b * BLOCK, maxima + b * N, M, N);
 #pragma omp barrier
 #pragma omp for schedule(static)
-        for (int64_t n = 0; n < N; n += LANES) best_lines(matrix, v, maxima, n, M, N, best);
+        for (int64_t n = 0; n < N; n += LANES) best_rows(matrix, v, maxima, n, M, N, best);
     }
 }

@@ -5,16 +5,16 @@
  *
  *     Y = A^T [ (G g G^T) . (B^T d B) ] A,
  *
- * so that, over all channels, sixteen matrix products replace nine of four times their rows. Two
- * things make it worth while here: tiles are processed in pieces that stay in the second-level
- * cache from the first transform to the last, and a tile is a window of the pooling, so that what
- * comes out of the last transform is added up and pooled while it is in registers.
+ * so that, over all channels, sixteen matrix products replace nine with four times their rows. Two
+ * things make it pay here: tiles are processed in pieces that stay in the second-level cache from
+ * the first transform to the last, and a tile is a window of the pooling, so that the output of the
+ * last transform is summed and pooled in registers.
  *
- * Backward each factor is the transpose of the above: with dM = A dY A^T, the filters get
- * G^T [ sum over tiles of (B^T d B) dM ] G, the inputs B [ (G g G^T) dM ] B^T.
+ * The backward pass uses the transposes: with dM = A dY A^T, the gradient of the filters is
+ * G^T [ sum over tiles of (B^T d B) dM ] G, that of the inputs B [ (G g G^T) dM ] B^T.
  *
- * Images are (N, H, W, C), maps (N, H, W, D); a side has half as many tiles, rounded up. Matrices
- * of the transforms come as (16, rows, columns). C and D are multiples of COLUMNS.
+ * Images are (N, H, W, C), maps (N, H, W, D); a side has half as many tiles as pixels, rounded up.
+ * Transformed matrices are (16, rows, columns). C and D are multiples of COLUMNS.
  */
 
 #include <omp.h>
@@ -22,9 +22,9 @@
 
 #include "products.h"
 
-enum { PIECE = 7 * ROWS }; /* tiles that are processed at a time */
+enum { PIECE = 7 * ROWS }; /* tiles per piece */
 
-/* Numbers that each thread needs for itself. */
+/* Scratch memory of each thread, in numbers. */
 int64_t block_scratch(int64_t C, int64_t D) { return 16 * PIECE * (C + D) + 2 * C + 2 * D; }
 
 typedef struct {
@@ -37,7 +37,7 @@ static Shape shape_of(int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil) 
     return (Shape){H, W, C, D, (H + 1) / 2, (W + 1) / 2, (H + ceil) / 2, (W + ceil) / 2};
 }
 
-/* Where a tile is: its image, and the row and column of its first output. */
+/* The image of a tile, and the row and column of its first output. */
 typedef struct { int64_t image, row, column; } Tile;
 
 static Tile tile_at(const Shape *s, int64_t number) {
@@ -46,7 +46,7 @@ static Tile tile_at(const Shape *s, int64_t number) {
     return (Tile){number / (s->rows * s->columns), 2 * row, 2 * column};
 }
 
-/* The four places of a tile in a map (N, H, W, D), as offsets; -1 where the map has ended. */
+/* The offsets of a tile's four outputs in a map (N, H, W, D); -1 beyond the edge. */
 static void places_of(const Shape *s, Tile t, int64_t places[4]) {
     for (int k = 0; k < 4; k++) {
         int64_t row = t.row + k / 2, column = t.column + k % 2;
@@ -55,14 +55,14 @@ static void places_of(const Shape *s, Tile t, int64_t places[4]) {
     }
 }
 
-/* The offset of a tile in the pooled map; -1 where pooling leaves it out. */
+/* The offset of a tile in the pooled map; -1 where pooling drops it. */
 static int64_t pooled_place(const Shape *s, Tile t) {
     int64_t row = t.row / 2, column = t.column / 2;
     if (row >= s->pooled_rows || column >= s->pooled_columns) return -1;
     return ((t.image * s->pooled_rows + row) * s->pooled_columns + column) * s->D;
 }
 
-/* The sixteen inputs of a tile; `outside` stands for those beyond the edge of the image. */
+/* The sixteen inputs of a tile; `outside` replaces those beyond the edge of the image. */
 static void inputs_of(const Shape *s, Tile t, float *images, float *outside, float *inputs[16]) {
     for (int k = 0; k < 16; k++) {
         int64_t row = t.row + k / 4 - 1, column = t.column + k % 4 - 1;
@@ -99,8 +99,8 @@ static void transform_inputs(
     }
 }
 
-/* Y = A^T M A of `count` tiles, M (16, PIECE, D): stored if wanted, pooled, and added to the sums
- * (2, D) of numbers and squares. */
+/* Y = A^T M A of `count` tiles, M (16, PIECE, D): stored if `map` is not NULL, pooled, and added to
+ * the sums (2, D) of values and squares. */
 static void transform_outputs(
     const Shape *s, const float *M, int64_t first, int count, float *map, float *pooled,
     float *sums) {
@@ -136,8 +136,8 @@ static void transform_outputs(
     }
 }
 
-/* dM = A dY A^T of `count` tiles: (16, PIECE, D). The gradient of a map y is slope y + offset, and
- * g more where y is the first in its window that equals the pooled number. */
+/* dM = A dY A^T of `count` tiles: (16, PIECE, D). The gradient of a map y is slope y + offset, plus
+ * g where y is the first in its window that equals the pooled value. */
 static void transform_gradients(
     const Shape *s, const float *map, const float *pooled, const float *g, const float *slope,
     const float *offset, int64_t first, int count, float *dM) {
@@ -206,8 +206,8 @@ static void add_to_inputs(
     }
 }
 
-/* What a thread has to do, and its memory: its tiles, matrices (16, PIECE, channels), a pixel of
- * zeros, one that nobody reads, and room for two numbers a channel of the map. */
+/* The tiles of a thread and its memory: matrices (16, PIECE, channels), a pixel of zeros, a pixel
+ * that is written and never read, and two numbers per channel of the map. */
 typedef struct { int64_t begin, end; float *V, *M, *zeros, *unused, *few; } Work;
 
 static Work own_work(const Shape *s, int64_t N, float *scratch) {
@@ -223,14 +223,14 @@ static Work own_work(const Shape *s, int64_t N, float *scratch) {
     return w;
 }
 
-/* The tiles of a piece, and the rows of its products: what is beyond the count is not read. */
+/* The tiles of a piece, and the rows of its products; rows beyond the count are not used. */
 static int count_from(const Work *w, int64_t first) {
     return w->end - first < PIECE ? w->end - first : PIECE;
 }
 static int rows_of(int count) { return count < ROWS ? ROWS : count; }
 
-/* U is (16, C, D). Writes the map if it is not NULL, the pooled map, and of each thread the sums
- * (threads, 2, D) of numbers and squares; `scratch` is (threads, block_scratch(C, D)). */
+/* U is (16, C, D). Write the map if it is not NULL, the pooled map, and the sums of values and
+ * squares by thread, (threads, 2, D); `scratch` is (threads, block_scratch(C, D)). */
 void block_forward(
     const float *images, const float *U, float *map, float *pooled, double *sums, float *scratch,
     int64_t N, int64_t H, int64_t W, int64_t C, int64_t D, int64_t ceil, int64_t threads) {
@@ -253,9 +253,8 @@ void block_forward(
     }
 }
 
-/* U is (16, D, C), the transpose of the above; g is multiplied by the factor of the normalisation
- * already. Writes the gradient of the images if it is not NULL, and adds to that of U, (threads,
- * 16, C, D). */
+/* U is (16, D, C), the transpose of the above; g includes the factor of the normalisation. Write
+ * the gradient of the images if it is not NULL, and add to that of U, (threads, 16, C, D). */
 void block_backward(
     const float *images, const float *U, const float *map, const float *pooled, const float *g,
     const float *slope, const float *offset, float *d_images, float *d_U, float *scratch,

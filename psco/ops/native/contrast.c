@@ -1,10 +1,10 @@
-/* The contrast of queries with keys, with its gradient, without writing down the logits.
+/* The contrast of queries with keys, with its gradient, without storing the logits.
  *
- * A query q has the loss log(sum over keys k of e^(q k / tau)) - q t / tau, where t is its target,
- * and the gradient (mean of the keys, weighted by their exponentials, - t) / tau; wanted is their
- * mean. Exponentials are needed for the two sums alone, so those of a block of keys are
- * used while they are in the cache. Keys are (M, d), queries and targets (N, d); M is a multiple of
- * BLOCK, and N and d are of COLUMNS.
+ * The loss of a query q is log(sum over keys k of e^(q k / tau)) - q t / tau, where t is its
+ * target; its gradient is (mean of the keys, weighted by their exponentials, - t) / tau. The result
+ * is the mean over queries. Exponentials are used in two sums only, so those of a block of keys
+ * never leave the cache. Keys are (M, d), queries and targets (N, d); M is a multiple of BLOCK, N
+ * and d are multiples of COLUMNS.
  */
 
 #include <math.h>
@@ -17,8 +17,8 @@ enum { BLOCK = 64 }; /* keys */
 
 int64_t contrast_block(void) { return BLOCK; }
 
-/* Numbers that all threads need together: losses and packed queries, and of each thread its part of
- * the sums and the exponentials of a block. */
+/* Scratch memory of all threads together, in numbers: losses and packed queries, then the partial
+ * sums and the exponentials of a block of each thread. */
 int64_t contrast_scratch(int64_t N, int64_t d, int64_t threads) {
     return N * (1 + d + (d + 1 + BLOCK) * threads);
 }
@@ -28,10 +28,10 @@ int64_t contrast_scratch(int64_t N, int64_t d, int64_t threads) {
 static void add_keys(
     const float *keys, const float *packed, int64_t N, int64_t d, float *weighted, float *sums,
     float *powers) {
-    Soon soon = soon_read(keys + BLOCK * d, BLOCK * d, questions_of(BLOCK, N));
+    Prefetch next = prefetch_range(address_of(keys, BLOCK * d), BLOCK * d, calls_of(BLOCK, N));
     for (int64_t n = 0; n < N; n += COLUMNS)
         any_product(
-            WRITE_POWER, BLOCK, d, COLUMNS, keys, d, packed + n * d, COLUMNS, powers + n, N, &soon);
+            WRITE_POWER, BLOCK, d, COLUMNS, keys, d, packed + n * d, COLUMNS, powers + n, N, &next);
     for (int64_t n = 0; n < N; n += LANES) {
         vec sum = load(sums + n);
         for (int m = 0; m < BLOCK; m++) sum += load(powers + m * N + n);
@@ -40,8 +40,8 @@ static void add_keys(
     sum_product(ADD, BLOCK, N, d, powers, keys, weighted, d, NULL);
 }
 
-/* Turn what a query's keys add up to, weighted, into the gradient of its loss, and give its loss.
- * With `own` its target is one more key. */
+/* Turn the weighted sum of the keys into the gradient of a query's loss; return the loss. With
+ * `own` its target is one more key. */
 static float end_query(
     const float *query, const float *target, float scale, int64_t own, int64_t N, int64_t d,
     float sum, float *weighted) {
@@ -57,8 +57,8 @@ static float end_query(
     return (log2f(sum) - logit) * (float)M_LN2;
 }
 
-/* Write the mean loss and its gradient (N, d). `scale` is that of powers of two, 1 / (tau log 2);
- * with `own` a query's target is one more of its keys. */
+/* Write the mean loss and its gradient (N, d). `scale` is 1 / (tau log 2), for powers of two; with
+ * `own` a query's target is one more of its keys. */
 void contrast_keys(
     const float *queries, const float *targets, const float *keys, double scale, int64_t own,
     float *loss, float *gradient, float *scratch, int64_t N, int64_t M, int64_t d,

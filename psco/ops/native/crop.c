@@ -1,4 +1,4 @@
-/* Cutting boxes out of images and resizing them, a box at a time in the cache. */
+/* Crop boxes out of images and resize them, one box at a time in the cache. */
 
 #include <omp.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 static int64_t padded(int64_t size) { return (size + COLUMNS - 1) / COLUMNS * COLUMNS; }
 static int64_t at_least_rows(int64_t size) { return size < ROWS ? ROWS : size; }
 
-/* Numbers that each thread needs for itself: pixels, weights of columns, and what is between. */
+/* Scratch memory of each thread, in numbers: pixels, weights of columns, resized rows, a line. */
 int64_t crop_scratch(int64_t H, int64_t W, int64_t size) {
     return at_least_rows(H) * W + (W + at_least_rows(H) + 1) * padded(size);
 }
 
-/* Weights of a stretch of pixels: for each of `size` outputs the first pixel and `taps` numbers. */
+/* Weights of a stretch of pixels: for each of `size` outputs the first pixel and `taps` weights. */
 typedef struct { const int64_t *first; const float *weights; int64_t taps, size; } Stretch;
 
 static Stretch stretch_of(
@@ -21,7 +21,7 @@ static Stretch stretch_of(
     return (Stretch){first + (length - 1) * size, weights + (length - 1) * size * taps, taps, size};
 }
 
-/* Write the weights of a stretch of `length` pixels as a matrix (length, padded(size)). */
+/* Expand the weights of a stretch of `length` pixels to a matrix (length, padded(size)). */
 static void spread(Stretch s, int64_t length, float unit, float *matrix) {
     int64_t step = padded(s.size);
     memset(matrix, 0, length * step * sizeof(float));
@@ -32,10 +32,10 @@ static void spread(Stretch s, int64_t length, float unit, float *matrix) {
 
 static inline vec within_unit(vec v) { return smaller(larger(v, filled(0)), filled(1)); }
 
-/* Images are bytes, if `bytes`, or floats, with so many of them from an image, channel, row and
- * column to the next; boxes are (B, 4): top, left, height, width; of rows and columns come the
- * weights of stretches of 1, 2, ... pixels, (H, size) with (H, size, taps) and likewise for W.
- * Writes (B, C, size, size). */
+/* Images are bytes, if `bytes`, or floats, with any strides (`_step`, in pixels). Boxes are (B, 4):
+ * top, left, height, width, inside the image. For rows, `row_first` (H, size) and `row_weights` (H,
+ * size, row_taps) are the weights of stretches of 1, 2, ..., H pixels, first pixels at least 0; for
+ * columns likewise with W. Write (B, C, size, size). */
 void crop_resize(
     const void *images, const int64_t *boxes, const int64_t *row_first, const float *row_weights,
     int64_t row_taps, const int64_t *column_first, const float *column_weights,

@@ -1,9 +1,9 @@
-/* The first block of a network: 3 x 3 convolution of images of few channels, ReLU and pooling.
+/* The first block of a network: 3 x 3 convolution of images with few channels, ReLU and pooling.
  *
- * Normalisation is part of the filters, (P + 1, D) for patches of P = 9 C numbers, with what is
- * added to a channel in the last line. An image is copied once, with a border of zeros around it;
- * from then on a window of the pooling stays in registers from its pixels to its maximum. Images
- * are (N, C, H, W) of even sides, what comes out is (N, H / 2, W / 2, D), D a multiple of COLUMNS.
+ * Normalisation is folded into the filters, (P + 1, D) for patches of P = 9 C numbers; the last row
+ * is added to each channel. An image is copied once, with a border of zeros. After that a window of
+ * the pooling stays in registers from its pixels to its maximum. Images are (N, C, H, W) of even
+ * sides, the output is (N, H / 2, W / 2, D), D a multiple of COLUMNS.
  */
 
 #include <omp.h>
@@ -11,19 +11,19 @@
 
 #include "products.h"
 
-enum { WINDOWS = LANES == 16 ? 2 : 1 }; /* that are in registers at a time */
+enum { WINDOWS = LANES == 16 ? 2 : 1 }; /* in registers at a time */
 
 typedef struct {
-    int64_t C, H, W, D, taps;  /* of images, channels of the map, 9 C */
-    int64_t step, plane;       /* numbers from a row to the next, and from a channel to the next */
+    int64_t C, H, W, D, taps;  /* of images; channels of the map; 9 C */
+    int64_t step, plane;       /* numbers from a row, and from a channel, to the next */
 } Shape;
 
 static Shape shape_of(int64_t C, int64_t H, int64_t W, int64_t D) {
-    int64_t step = W + 2 + LANES; /* vectors that begin in a row end in it */
+    int64_t step = W + 2 + LANES; /* a vector that begins in a row ends in it */
     return (Shape){C, H, W, D, 9 * C, step, (H + 2) * step};
 }
 
-/* Numbers that each thread needs for itself: an image with its border, and sums of patches. */
+/* Scratch memory of each thread, in numbers: an image with its border, and the moments. */
 int64_t first_block_scratch(int64_t C, int64_t H, int64_t W) {
     Shape s = shape_of(C, H, W, 0);
     return C * s.plane + (s.taps + 1) * (s.taps + 1);
@@ -37,17 +37,17 @@ static void copy_image(const Shape *s, const float *image, float *padded) {
                    s->W * sizeof(float));
 }
 
-/* Where number k of a patch is, from the upper left one. */
+/* The offset of number k of a patch from its upper left one. */
 static int64_t offset_of(const Shape *s, int64_t k) {
     return k / 9 * s->plane + k % 9 / 3 * s->step + k % 3;
 }
 
-/* Add the products of the numbers of all patches of an image to sums (P + 1, P + 1), of which the
- * lower half is written: line k with columns up to k, and the sums of numbers in line P. */
+/* Add the products of the numbers of all patches of an image to sums (P + 1, P + 1). Only the lower
+ * triangle is written: row k up to column k, and the sums of the numbers in row P. */
 static void add_moments(const Shape *s, const float *padded, float *sums) {
     enum { AT_ONCE = 9 };
     const int64_t size = s->taps + 1;
-    vec inside = {0}; /* which lanes of the last vector of a row belong to it */
+    vec inside = {0}; /* 1 in the lanes of the last vector that belong to the row */
     for (int64_t n = 0; n < LANES; n++) inside[n] = n <= (s->W - 1) % LANES;
     for (int64_t k = 0; k < s->taps; k++)
         for (int64_t l = 0; l <= k; l += AT_ONCE) {
@@ -69,7 +69,7 @@ static void add_moments(const Shape *s, const float *padded, float *sums) {
         }
 }
 
-/* The map at the four places of `count` windows side by side, for two vectors of channels. */
+/* The map at the four places of `count` adjacent windows, for two vectors of channels. */
 static inline __attribute__((always_inline)) void map_of(
     const Shape *s, const float *window, const float *filters, int count, vec y[WINDOWS][4][2]) {
     for (int w = 0; w < count; w++)
@@ -103,7 +103,8 @@ static inline __attribute__((always_inline)) void pool_windows(
     }
 }
 
-/* Add the patches of the places that have won, times the gradient, to won (P + 1, D). */
+/* Add the patches at the places that won the pooling, times the upstream gradient, to won
+ * (P + 1, D). */
 static inline __attribute__((always_inline)) void windows_back(
     const Shape *s, const float *window, const float *filters, int count, const float *out,
     const float *gradient, float *won) {
@@ -143,7 +144,7 @@ static inline __attribute__((always_inline)) void windows_back(
     }
 }
 
-/* Add to the moments (threads, P + 1, P + 1) of patches, as `add_moments` has them. */
+/* Add the moments of the patches, as `add_moments` has them, to (threads, P + 1, P + 1). */
 void first_block_moments(
     const float *images, double *moments, float *scratch, int64_t N, int64_t C, int64_t H,
     int64_t W, int64_t threads) {
@@ -162,6 +163,7 @@ void first_block_moments(
     }
 }
 
+/* Write the pooled map. */
 void first_block_forward(
     const float *images, const float *filters, float *out, float *scratch, int64_t N, int64_t C,
     int64_t H, int64_t W, int64_t D, int64_t threads) {
@@ -184,7 +186,8 @@ void first_block_forward(
     }
 }
 
-/* Add to won (threads, P + 1, D) what the gradient of `out` gives for the filters. */
+/* Add the gradient of the filters, from the upstream gradient of `out`, to won (threads, P + 1,
+ * D). */
 void first_block_backward(
     const float *images, const float *filters, const float *out, const float *gradient, float *won,
     float *scratch, int64_t N, int64_t C, int64_t H, int64_t W, int64_t D, int64_t threads) {

@@ -1,11 +1,11 @@
-/* Two linear layers with BatchNorm and ReLU between them, some hidden units at a time.
+/* Two linear layers with BatchNorm and ReLU between them, one panel of hidden units at a time.
  *
- * Everything between the two layers concerns each hidden unit by itself, so all that is done with a
- * panel of PANEL units is done while it is in the cache: forward the first product, the statistics,
- * normalisation and ReLU, and the part of the second product; backward likewise.
+ * Between the two layers each hidden unit is independent of the others. So a panel of PANEL units
+ * stays in the cache for all of its work: forward the first product, the statistics, normalisation
+ * and ReLU, and its part of the second product; backward likewise.
  *
- * x is (N, a), the weights are (h, a) and (o, h), what comes out is (N, o); h is a multiple of
- * PANEL, a and o are of COLUMNS, and N is at least ROWS. Normalised units are kept by panels,
+ * x is (N, a), the weights are (h, a) and (o, h), the output is (N, o); h is a multiple of PANEL, a
+ * and o are multiples of COLUMNS, and N is at least ROWS. Normalised units are stored by panels,
  * (h / PANEL, N, PANEL).
  */
 
@@ -19,7 +19,7 @@ enum { PANEL = 64, VECTORS = PANEL / LANES };
 
 int64_t mlp_panel(void) { return PANEL; }
 
-/* Numbers that each thread needs for itself: its part of what comes out, and some panels. */
+/* Scratch memory of each thread, in numbers: its part of the output, and its panels. */
 int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
     return N * (a > o ? a : o) + PANEL * (2 * N + a + o);
 }
@@ -27,10 +27,10 @@ int64_t mlp_scratch(int64_t N, int64_t a, int64_t o) {
 /* The product a b of (rows, inner) and a packed matrix (inner, columns). */
 static inline __attribute__((always_inline)) void packed_product(
     Then then, int64_t rows, int64_t inner, int64_t columns, const float *a, const float *b,
-    float *c, Soon soon) {
+    float *c, Prefetch ahead) {
     for (int64_t n = 0; n < columns; n += COLUMNS)
         any_product(
-            then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns, &soon);
+            then, rows, inner, COLUMNS, a, inner, b + n * inner, COLUMNS, c + n, columns, &ahead);
 }
 
 /* Normalise units (N, PANEL) in place; write mean and biased variance. */
@@ -67,8 +67,8 @@ static void activate(
         }
 }
 
-/* Turn the gradient of active units (N, PANEL) into that of the units before normalisation, and
- * give that of scale and shift. */
+/* Turn the gradient of active units (N, PANEL) into that of the units before normalisation; write
+ * the gradients of scale and shift. */
 static void normalise_back(
     float *gradient, const float *units, const float *active, const float *scale,
     const float *variance, float eps, int64_t N, float *d_scale, float *d_shift) {
@@ -97,7 +97,7 @@ static void normalise_back(
         }
 }
 
-/* Writes units, mean and variance (h,), and the output; `scratch` is (threads, mlp_scratch). */
+/* Write units, mean and variance (h,), and the output; `scratch` is (threads, mlp_scratch). */
 void mlp_forward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
     double eps, float *units, float *mean, float *variance, float *out, float *scratch, int64_t N,
@@ -111,15 +111,15 @@ void mlp_forward(
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             float *mine = units + k * N;
-            Soon second_soon = soon_rows(second + k, o, PANEL, h, questions_of(N, PANEL), 0);
-            Soon first_soon =
-                soon_read(first + (k + PANEL) * a, PANEL * a, questions_of(N, o)); /* the next */
+            Prefetch of_second = prefetch_rows(second + k, o, PANEL, h, calls_of(N, PANEL), 0);
+            Prefetch next_first =
+                prefetch_range(address_of(first, (k + PANEL) * a), PANEL * a, calls_of(N, o));
             pack_transpose(first + k * a, a, a, PANEL, in);
-            packed_product(WRITE, N, a, PANEL, x, in, mine, second_soon);
+            packed_product(WRITE, N, a, PANEL, x, in, mine, of_second);
             normalise(mine, N, eps, mean + k, variance + k);
             activate(mine, scale + k, shift + k, N, active);
             pack_transpose(second + k, h, PANEL, o, down);
-            packed_product(ADD, N, PANEL, o, active, down, part, first_soon);
+            packed_product(ADD, N, PANEL, o, active, down, part, next_first);
         }
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < N; n++)
@@ -127,8 +127,8 @@ void mlp_forward(
     }
 }
 
-/* Writes the gradients of both weights, of scale and shift and, if it is not NULL, of x; `gradient`
- * is that of the output. */
+/* Write the gradients of both weights, of scale and shift and, if it is not NULL, of x; `gradient`
+ * is the upstream gradient. */
 void mlp_backward(
     const float *x, const float *first, const float *scale, const float *shift, const float *second,
     double eps, const float *units, const float *variance, const float *gradient, float *d_x,
@@ -143,20 +143,21 @@ void mlp_backward(
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < h; k += PANEL) {
             const float *mine = units + k * N;
-            Soon first_soon = soon_read(first + k * a, PANEL * a, questions_of(N, PANEL));
-            Soon d_second_soon = soon_rows(
-                d_second + k + PANEL, o, PANEL, h, questions_of_sum(N, PANEL, a), 1);
-            Soon units_soon = soon_read(mine + PANEL * N, PANEL * N, questions_of(N, a));
+            Prefetch of_first = prefetch_range(first + k * a, PANEL * a, calls_of(N, PANEL));
+            Prefetch next_d_second = prefetch_rows(
+                address_of(d_second, k + PANEL), o, PANEL, h, calls_of_sum(N, PANEL, a), 1);
+            Prefetch next_units =
+                prefetch_range(address_of(mine, PANEL * N), PANEL * N, calls_of(N, a));
             activate(mine, scale + k, shift + k, N, active);
             sum_product(WRITE, N, o, PANEL, gradient, active, d_second + k, h, NULL);
             pack(second + k, h, o, PANEL, down);
-            packed_product(WRITE, N, o, PANEL, gradient, down, g, first_soon);
+            packed_product(WRITE, N, o, PANEL, gradient, down, g, of_first);
             normalise_back(
                 g, mine, active, scale + k, variance + k, eps, N, d_scale + k, d_shift + k);
-            sum_product(WRITE, N, PANEL, a, g, x, d_first + k * a, a, &d_second_soon);
+            sum_product(WRITE, N, PANEL, a, g, x, d_first + k * a, a, &next_d_second);
             if (!d_x) continue;
             pack(first + k * a, a, PANEL, a, in);
-            packed_product(ADD, N, PANEL, a, g, in, part, units_soon);
+            packed_product(ADD, N, PANEL, a, g, in, part, next_units);
         }
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < (d_x ? N : 0); n++)

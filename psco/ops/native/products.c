@@ -1,4 +1,4 @@
 #include "products.h"
 
-/* The columns whose multiples products take; what calls them from outside asks for it. */
+/* The width of a tile: products take multiples of it. */
 int64_t product_columns(void) { return COLUMNS; }
