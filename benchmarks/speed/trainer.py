@@ -13,7 +13,7 @@ from benchmarks.speed.phases import PhaseClock, watching
 from psco.errors import PscoError
 from psco.progress import Bar
 from psco.recipes.build import build_method, build_views
-from psco.training.feed import feed_for
+from psco.training.inputs import feed_for
 from psco.training.loop import Loop
 
 WARM_UP = 2  # steps before the clock starts: caches, the heap, and batches prepared ahead

@@ -93,7 +93,7 @@ def test_no_method_without_supervision_reads_a_label(name, few_glyphs, small, tm
 def test_a_supervised_method_needs_labels(name, few_glyphs, small, tmp_path):
     changes = [*small, "train.purity=false"]
     with pytest.raises(
-        psco.InputError, match=f"'{name}' learns from labels, and 'glyphs' has none"
+        psco.InputError, match=f"'{name}' needs labels, and 'glyphs' has none"
     ):
         train(few_glyphs.unlabelled(), name, tmp_path / "run", changes)
     assert not (tmp_path / "run").exists()
@@ -205,7 +205,7 @@ def test_what_one_method_cannot_do_is_known_before_the_first_is_trained(
         return str(caught.value)
 
     blind = few_glyphs.unlabelled()
-    assert "'protonets' learns from labels" in attempt(
+    assert "'protonets' needs labels" in attempt(
         ["moco", "protonets"], blind, ["train.purity=false"]
     )
     assert "need 30 classes" not in attempt(["moco", "maml"], changes=["train.batch_size=1000"])
