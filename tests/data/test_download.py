@@ -216,7 +216,7 @@ def test_redirects_are_followed_to_http_and_nowhere_else(server, target):
     download(server.url("to-http"), target, sha256=SHA256)
     assert target.read_bytes() == CONTENT
     for scheme in ("ftp", "file", "FTP"):
-        with pytest.raises(PscoError, match="redirects to .*not http|is not allowed"):
+        with pytest.raises(PscoError, match=r"redirects to .*not http|is not allowed"):
             download(server.url(f"to-{scheme}"), target.with_name("other"), progress=False)
 
 
