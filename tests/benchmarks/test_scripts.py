@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -78,3 +79,10 @@ def test_a_folder_without_the_package_is_an_error(tmp_path):
     done = run("benchmarks.compare_checkouts", ROOT, tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path} holds no psco/__init__.py")
+
+
+def test_every_file_that_the_page_on_speed_names_exists():
+    text = (ROOT / "docs" / "speed.md").read_text()
+    names = re.findall(r"`((?:psco|benchmarks|tests|results)/[\w./-]+)`", text)
+    assert len(names) > 20
+    assert [name for name in names if not (ROOT / name).exists()] == []
