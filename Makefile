@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit sanitize soak format clean
+.PHONY: help install demo bench test lint types unit sanitize soak format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -13,6 +13,9 @@ install: $(VENV)/.installed  ## Make .venv with the package.
 
 demo: install  ## Train on the embedded data set and write runs/demo/report.html.
 	$(BIN)/psco demo --out runs/demo
+
+bench: install  ## Measure speed on this machine; ARGS="--quick" for a trial, ARGS=--json for JSON.
+	@$(BIN)/python -m benchmarks.speed $(ARGS)
 
 test: lint types unit  ## Run lint, types and tests, as CI does.
 

@@ -1,1 +1,1 @@
-"""Programs that measure psco; not part of the package."""
+"""Programs that measure psco; `benchmarks/README.md` lists them. Not part of the package."""

@@ -31,7 +31,7 @@ from psco.training.run import Run
 _CONTEXT = multiprocessing.get_context("forkserver")
 # The first step of an optimiser imports torch._dynamo, which takes longer than all the rest.
 _CONTEXT.set_forkserver_preload(
-    ["psco.training.run", "psco.experiments.suite", "psco.cli", "torch._dynamo"]
+    ["psco.training.trainer", "psco.experiments.suite", "psco.cli", "torch._dynamo"]
 )
 PICTURES = np.random.default_rng(0).integers(0, 256, (60, 20, 20, 1), dtype=np.uint8)
 

@@ -11,18 +11,16 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
 import psco
-import psco.training.run
 from psco.methods.psco import sinkhorn
 from psco.ops.ranks import SyncBatchNorm, all_sum, gather, own_rows, rank, synchronise, world_size
 from psco.ops.sinkhorn import rank_by_plan_
-from psco.training.loop import Loop
+from psco.training.trainer import Trainer
 
 SMALL = [
     "image={size: 16, source_size: 16, channels: 1, mean: [0.5], std: [0.25]}",
@@ -72,31 +70,20 @@ def blobs() -> psco.ImageSet:
 
 def train_all(folder: Path, names: Iterable[str]) -> dict[str, psco.Run]:
     """Train some of `RUNS`, and leave the state of this rank in ``FOLDER/NAME-RANK.pt``."""
-    loops = []
-
-    class Kept(Loop):
-        def __init__(self, *args, **options) -> None:
-            super().__init__(*args, **options)
-            loops.append(self)
-
-    # Calibration would take longer than all of these runs.
-    with (
-        mock.patch("psco.training.run.Loop", Kept),
-        mock.patch("psco.classifier.pretraining.calibrate_finished"),
-    ):
-        runs = {}
-        for name in names:
-            runs[name] = psco.pretrain(
-                blobs(),
-                out=folder / name,
-                recipe="glyphs",
-                overrides=[*SMALL, *RUNS[name]],
-                rank_timeout=600,
-                progress=False,
-            )
-            state = loops[-1].method.module.state_dict()
-            torch.save(state, folder / f"{name}-{rank()}.pt")
-        return runs
+    runs = {}
+    for name in names:
+        # Not `psco.pretrain`: calibration would take longer than all of these runs.
+        trainer = Trainer(
+            blobs(),
+            folder / name,
+            "glyphs",
+            [*SMALL, *RUNS[name]],
+            rank_timeout=600,
+            progress=False,
+        )
+        runs[name] = trainer.run()
+        torch.save(trainer.loop.method.module.state_dict(), folder / f"{name}-{rank()}.pt")
+    return runs
 
 
 def check_gather() -> None:

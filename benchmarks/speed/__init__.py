@@ -1,1 +1,1 @@
-"""How fast it is: ratios measured side by side, in one run, on the machine at hand."""
+"""The benchmark behind `make bench`: training, evaluation, growth and start-up on this machine."""

@@ -1,19 +1,19 @@
-"""What a benchmark has found, as nested JSON and as the rows of a table."""
+"""The results of a benchmark, as nested JSON and as rows of a table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.speed.stats import Figure
+from benchmarks.timing.stats import Figure
 
 
 class Findings:
-    """Figures by dotted name, such as ``step.images_per_s``, with units for people.
+    """Figures by dotted name, such as ``step.images_per_s``, with their units.
 
     Parameters
     ----------
     facts
-        What was measured how: repeats, environment, ... Goes into the JSON as it is.
+        How it was measured: repeats, environment, ... Copied to the JSON.
     """
 
     def __init__(self, **facts: Any) -> None:
@@ -21,7 +21,7 @@ class Findings:
         self._figures: dict[str, tuple[Figure, str]] = {}
 
     def put(self, name: str, figure: Figure, unit: str = "") -> None:
-        """Add a figure; the unit ``%`` shows a share of 1 in percent."""
+        """Add a figure; the unit ``%`` shows a fraction in percent."""
         self._figures[name] = (figure, unit)
 
     def as_dict(self) -> dict[str, Any]:
@@ -30,8 +30,8 @@ class Findings:
         Returns
         -------
         dict
-            The facts; the values, None where one is refused; ``spreads`` and ``refused`` (with
-            the reason) by dotted name.
+            The facts; the values, None where there is none; by dotted name ``intervals``
+            ([low, high]), ``spreads`` and ``refused`` (the reason).
         """
         tree: dict[str, Any] = dict(self._facts)
         for name, (figure, _) in self._figures.items():
@@ -41,17 +41,19 @@ class Findings:
                 branch = branch.setdefault(parent, {})
             branch[last] = figure.value
         figures = {name: figure for name, (figure, _) in self._figures.items()}
+        tree["intervals"] = {n: list(f.interval) for n, f in figures.items() if f.interval}
         tree["spreads"] = {n: f.spread for n, f in figures.items() if f.spread is not None}
         tree["refused"] = {n: f.refusal for n, f in figures.items() if f.refusal}
         return tree
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Give name, value with unit (or why there is none) and spread, for a table."""
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return name, value (or why there is none), interval and spread, for a table."""
         return [
             (
                 name,
                 figure.refusal if figure.value is None else _written(figure.value, unit),
-                "" if figure.spread is None or figure.refusal else f"{100 * figure.spread:.0f} %",
+                " to ".join(_written(end, unit) for end in figure.interval or ()),
+                "" if figure.spread is None else f"{100 * figure.spread:.0f} %",
             )
             for name, (figure, unit) in self._figures.items()
         ]

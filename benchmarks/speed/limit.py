@@ -1,9 +1,9 @@
 """The least time of a step: its floating-point operations at the speed of a matrix product.
 
 Counted are the multiplications and additions of the convolutions, the heads and the products with
-the queue, two for each multiply-add. Left out is what a matrix unit does not do and what is small
-beside it: normalisation, pooling, views, Sinkhorn's products with vectors, the optimiser. So the
-limit cannot be reached; how near a step comes says what is left to gain.
+the queue, two for each multiply-add. Left out are normalisation, pooling, views, the optimiser and
+Sinkhorn's products with vectors: little arithmetic, and none that a matrix unit does. The limit
+shows how much there is left to gain.
 """
 
 from __future__ import annotations
@@ -19,34 +19,30 @@ from torch import Tensor, nn
 from psco.recipes.build import build_method
 from psco.recipes.recipe import Recipe
 
-GEMM_SIZES = (
-    1024,
-    1536,
-    2048,
-    3072,
-)  # too large for the second-level cache, quick enough to repeat
+# Too large for the second-level cache, and quick enough to repeat.
+GEMM_SIZES = (1024, 1536, 2048, 3072)
 _TRIES = 3
 
 
 def layer_operations(network: nn.Module, x: Tensor) -> list[tuple[str, int]]:
-    """Count a forward pass of convolutions and linear layers, in the order they are used.
+    """Count the operations of convolutions and linear layers in a forward pass, in call order.
 
     Parameters
     ----------
     network
         Any module.
     x
-        A batch for it; shapes are all that matters, so it may be on the device ``meta``.
+        A batch for it; only shapes matter, so it may be on the device ``meta``.
 
     Returns
     -------
     list
-        ``"convolutions"`` or ``"heads"`` (linear layers) with the operations of each layer.
+        Kind, ``"convolutions"`` or ``"heads"`` (linear layers), and operations of each layer.
     """
     counts: list[tuple[str, int]] = []
 
     def count(layer: Any, _: object, y: Tensor) -> None:
-        # Every output number is a sum over one filter, or one row of the weights.
+        # Each output is a sum over one filter, or over one row of the weights.
         kind = "convolutions" if isinstance(layer, nn.Conv2d) else "heads"
         counts.append((kind, 2 * y.numel() * layer.weight[0].numel()))
 
@@ -81,7 +77,7 @@ def step_operations(recipe: Recipe) -> dict[str, int]:
     for kind, operations in momentum:
         total[kind] += operations
     for place, (kind, operations) in enumerate(online):
-        # Backward: one product for the weights, one for the input, which images do not need.
+        # Backward: one product for the weights, and one for the input, except for the images.
         total[kind] += operations * (3 if place else 2)
 
     options = recipe.method.options
@@ -95,10 +91,10 @@ def step_operations(recipe: Recipe) -> dict[str, int]:
 
 
 def gemm_speed(sizes: Sequence[int] = GEMM_SIZES) -> float:
-    """Measure how many operations a second large float32 matrix products sustain.
+    """Return the operations per second of large float32 matrix products.
 
-    The best of a few products of each size, and of these the median over the sizes: the best
-    leaves out interruptions, the median the one size that happens to suit the processor.
+    For each size the best of a few tries, which excludes interruptions; of these the median over
+    the sizes, which excludes a size that happens to fit the processor.
     """
     return statistics.median(_best_speed(size) for size in sizes)
 

@@ -1,10 +1,10 @@
 """Where the time of a training step goes, measured from outside.
 
-A step passes through phases one after the other. The clock is told when one begins by wrapping a
-few functions that the loop and the method call anyway, for the duration of a measurement; neither
-knows of it. What lies between two wrapped calls belongs to the phase that the first one opens:
-after the momentum forward pass comes the assignment, until the shots are selected; what follows
-inside the method are the losses.
+A step passes through phases one after the other. For the duration of a measurement, a few functions
+that the loop and the method call anyway are wrapped, and the wrappers switch the clock from phase
+to phase; neither loop nor method knows of it. Time between two wrapped calls counts towards the
+phase that the first one opened: after the momentum forward pass comes the assignment, until the
+shots are selected; what follows inside the method are the losses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psco.methods.psco as paper
-from psco.methods.momentum import MomentumTwin
+from psco.methods.momentum import EMA
 
-if TYPE_CHECKING:  # whoever only wants the names of the phases need not wait for Lightning
+if TYPE_CHECKING:  # importing the names of the phases need not import Lightning
     from psco.training.loop import Loop
 
 PHASES = (
@@ -34,10 +34,10 @@ PHASES = (
 
 
 class PhaseClock:
-    """Adds up the time of every phase; at any moment, one phase is running.
+    """Adds up the time of each phase; at any moment, exactly one phase is running.
 
-    Only the thread that made the clock is timed. Work that other threads do meanwhile costs the
-    step what the step waits for it.
+    Only the thread that made the clock is timed. Work in other threads counts only while the step
+    waits for it.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class PhaseClock:
         self._phase, self._since = "other", time.perf_counter()
 
     def enter(self, phase: str) -> str:
-        """Begin a phase; give the one that was running."""
+        """Begin a phase and return the one that was running."""
         before = self._phase
         if threading.get_ident() == self._thread:
             now = time.perf_counter()
@@ -62,7 +62,10 @@ class PhaseClock:
     def wrap(
         self, function: Callable[..., Any], phase: str, after: str | None = None
     ) -> Callable[..., Any]:
-        """Make a function count as a phase; when it returns, ``after`` or what was before runs."""
+        """Return a function that runs as a phase.
+
+        When it returns, ``after`` begins, or by default the phase that was running before.
+        """
 
         def timed(*args: Any, **options: Any) -> Any:
             before = self.enter(phase)
@@ -73,8 +76,8 @@ class PhaseClock:
 
         return timed
 
-    def shares(self) -> dict[str, float]:
-        """Give every phase's share of the time since the clock was made; they sum to 1."""
+    def fractions(self) -> dict[str, float]:
+        """Return the fraction of the time since the clock was made in each phase; sum 1."""
         self.enter(self._phase)
         total = sum(self.seconds.values())
         return {phase: seconds / total for phase, seconds in self.seconds.items()}
@@ -82,7 +85,7 @@ class PhaseClock:
 
 @contextmanager
 def watching(loop: Loop, clock: PhaseClock) -> Iterator[None]:
-    """Let a clock see the phases of a loop that trains PsCo; afterwards nothing is left of it."""
+    """Let a clock time the phases of a loop that trains PsCo; afterwards all is as it was."""
     method = loop.method.module
     batches = loop.feed.batches
 
@@ -104,11 +107,12 @@ def watching(loop: Loop, clock: PhaseClock) -> Iterator[None]:
         wrapped(method, "loss", "losses")
         for part in (method.backbone, method.projector, method.predictor):
             wrapped(part, "forward", "online_forward")
-        wrapped(method.momentum_backbone, "forward", "momentum_forward")
-        wrapped(method.momentum_projector, "forward", "momentum_forward", after="assignment")
+        momentum = method.ema.network
+        wrapped(momentum.backbone, "forward", "momentum_forward")
+        wrapped(momentum.projector, "forward", "momentum_forward", after="assignment")
         wrapped(paper, "select_shots", "assignment", after="losses")
         wrapped(loop.fabric, "backward", "backward")
-        wrapped(MomentumTwin, "update", "optimiser_ema")
+        wrapped(EMA, "update", "optimiser_ema")
         wrapped(loop.optimizer, "step", "optimiser_ema")
         wrapped(loop.optimizer, "zero_grad", "optimiser_ema")
         yield
@@ -116,7 +120,7 @@ def watching(loop: Loop, clock: PhaseClock) -> Iterator[None]:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of an object, a class or a module, and put back what was there."""
+    """Set an attribute of an object, class or module, and restore it afterwards."""
     own = vars(owner)
     absent = object()
     before = own.get(name, absent)

@@ -1,12 +1,11 @@
-"""The sides of a comparison, each a process of its own that works when it is its turn.
+"""The sides of the comparisons, each a process that measures when it is its turn.
 
-Sides differ in what cannot be changed within a process: the memory allocator above all. All have
-the same number of threads and the same environment otherwise. While it waits for its turn a side
-uses neither cores (it has no workers then) nor memory beyond what it holds on to (free memory goes
-back to the system), so sides do not disturb one another; a few steps of warm-up begin each turn.
+Sides differ in what cannot be changed within a process, above all the memory allocator. Threads and
+environment variables are the same for all. A side that waits uses no cores, since its workers have
+ended, and has returned its free memory to the system; a few warm-up steps begin each measurement.
 
-Run as ``python -m benchmarks.speed.sides NAME OPTIONS`` with options in JSON. Every line on stdin
-is a turn, in JSON; every line on stdout is its result.
+Run as ``python -m benchmarks.speed.sides NAME OPTIONS`` with options in JSON. Each line on stdin
+asks for one measurement, in JSON; each line on stdout is its result.
 """
 
 from __future__ import annotations
@@ -23,15 +22,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.inputs import Case, invent_images
+from benchmarks.timing.cases import Case, synthetic_images
+from benchmarks.timing.turns import Worker
 
-Turn = Callable[..., Any]
+Measure = Callable[..., Any]
+
+# Each side imports what it runs by itself, so that the peak memory of `memory` is that of training.
 
 
-def training(cases: dict[str, dict[str, Any]]) -> Turn:
-    """Make real training runs, made when they are first needed, in memory set as `pretrain` does.
+def training(cases: dict[str, dict[str, Any]]) -> Measure:
+    """Train as `psco pretrain` does, in its memory settings; runs are built when first measured.
 
-    A turn ``(case, steps, shares)`` gives the mean seconds of a step or the shares of its phases.
+    ``measure(case, steps, phases)`` returns the mean seconds of a step, or with ``phases`` the
+    fraction of it that each phase takes.
     """
     from benchmarks.speed.trainer import Trainer
     from psco.training.environment import keep_freed_memory
@@ -39,52 +42,58 @@ def training(cases: dict[str, dict[str, Any]]) -> Turn:
     keep_freed_memory()
     trainers: dict[str, Trainer] = {}
 
-    def turn(case: str, steps: int, shares: bool = False) -> Any:
+    def measure(case: str, steps: int, phases: bool = False) -> Any:
         if case not in trainers:
-            trainers[case] = Trainer(_case(cases[case]))
+            trainers[case] = Trainer(Case.from_json(cases[case]))
         trainer = trainers[case]
-        return trainer.shares(steps) if shares else trainer.seconds(steps)
+        return trainer.fractions(steps) if phases else trainer.seconds(steps)
 
-    return turn
+    return measure
 
 
-def memory(case: dict[str, Any]) -> Turn:
-    """Make a real training run; a turn ``(steps)`` gives the process's peak memory in MB."""
-    turn = training({"only": case})
+def memory(case: dict[str, Any]) -> Measure:
+    """Train; ``measure(steps)`` returns the peak memory of the process in MB."""
+    train = training({"only": case})
 
     def measure(steps: int) -> float:
-        turn("only", steps)
+        train("only", steps)
         return peak_memory() / 1e6
 
     return measure
 
 
-def naive(case: dict[str, Any]) -> Turn:
-    """Make the naive run, in memory as glibc has it; a turn ``(steps)`` as in `training`."""
-    from benchmarks.speed.naive import NaiveTrainer
+def naive(case: dict[str, Any]) -> Measure:
+    """Train naively, with glibc's default allocator; ``measure(steps)`` returns seconds."""
+    from benchmarks.speed.naive_trainer import NaiveTrainer
     from benchmarks.speed.trainer import WARM_UP
 
-    return partial(NaiveTrainer(_case(case)).seconds, warm_up=WARM_UP)
+    return partial(NaiveTrainer(Case.from_json(case)).seconds, warm_up=WARM_UP)
 
 
-def gemm(sizes: list[int]) -> Turn:
-    """Measure matrix products; a turn ``()`` gives operations a second."""
+def gemm(sizes: list[int]) -> Measure:
+    """Multiply matrices; ``measure()`` returns operations per second."""
     from benchmarks.speed.limit import gemm_speed
 
     return partial(gemm_speed, sizes)
 
 
-def rules(tasks: int, loop_tasks: int, hidden: int) -> Turn:
-    """Classify synthetic tasks; a turn ``(rule, loop)`` gives tasks a second.
+def rules(tasks: int, loop_tasks: int, hidden: int) -> Measure:
+    """Classify synthetic tasks; ``measure(rule, loop)`` returns tasks per second.
 
-    Both sides of this comparison are in one process: they share heads, points and allocator.
+    Both sides of this comparison are in one process: they share heads, embeddings and allocator.
     """
-    from benchmarks.speed.rules import adapt_loop, first, make_heads, make_tasks, prototype_loop
+    from benchmarks.speed.tasks import (
+        adapt_loop,
+        first_tasks,
+        make_heads,
+        make_tasks,
+        prototype_loop,
+    )
     from psco.evaluation.rules import RULES
 
     heads = make_heads(256, hidden, 128)
     task, _ = make_tasks(heads, tasks)
-    few = first(task, loop_tasks)
+    few = first_tasks(task, loop_tasks)
     runs: dict[tuple[str, bool], tuple[Callable[[], Any], int]] = {
         ("prototype", False): (partial(RULES["prototype"](), *task, heads), tasks),
         ("prototype", True): (partial(prototype_loop, task, heads), tasks),
@@ -92,46 +101,60 @@ def rules(tasks: int, loop_tasks: int, hidden: int) -> Turn:
         ("adapt", True): (partial(adapt_loop, few, heads), loop_tasks),
     }
 
-    def turn(rule: str, loop: bool) -> float:
+    def measure(rule: str, loop: bool) -> float:
         run, number = runs[rule, loop]
-        run()
+        run()  # warm-up
         begin = time.perf_counter()
         run()
         return number / (time.perf_counter() - begin)
 
-    return turn
+    return measure
 
 
-def warm(folder: str) -> Turn:
-    """Write a classifier and a picture; a turn ``()`` gives seconds to classify it, loaded."""
+def warm(folder: str) -> Measure:
+    """Save a classifier and an image; ``measure()`` returns the seconds to classify it, loaded."""
     from PIL import Image
 
     from psco.classifier import FewShotClassifier
     from psco.evaluation.embed import Encoder
 
-    recipe = Case().settled()
-    drawings = invent_images(40, recipe.image.source_size, recipe.image.channels).images[:]
+    recipe = Case().resolve()
+    drawings = synthetic_images(40, recipe.image.source_size, recipe.image.channels).images[:]
     classifier = FewShotClassifier(Encoder.untrained(recipe), device="cpu")
     classifier.fit(drawings[:20], ["one", "two", "three", "four"] * 5)
     classifier.save(Path(folder) / "classifier.psco")
-    Image.fromarray(drawings[20, :, :, 0]).save(Path(folder) / "picture.png")
+    Image.fromarray(drawings[20, :, :, 0]).save(Path(folder) / "image.png")
 
-    def turn() -> float:
-        classifier.predict([drawings[20]])
+    def measure() -> float:
+        classifier.predict([drawings[20]])  # warm-up
         begin = time.perf_counter()
         classifier.predict([drawings[20]])
         return time.perf_counter() - begin
 
-    return turn
+    return measure
 
 
-SIDES: dict[str, Callable[..., Turn]] = {
+SIDES: dict[str, Callable[..., Measure]] = {
     side.__name__: side for side in (training, memory, naive, gemm, rules, warm)
 }
 
 
+def start_side(name: str, **options: Any) -> Worker:
+    """Start the process of a side.
+
+    Parameters
+    ----------
+    name
+        One of ``SIDES``.
+    options
+        Arguments of that side; anything JSON can hold.
+    """
+    command = [sys.executable, "-m", "benchmarks.speed.sides", name, json.dumps(options)]
+    return Worker(name, command)
+
+
 def peak_memory() -> int:
-    """Give the greatest resident set of this process so far, in bytes."""
+    """Return the largest resident set of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would include the process that started this one
         line = next(text for text in status.read_text().splitlines() if text.startswith("VmHWM"))
@@ -140,26 +163,23 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def give_back_memory() -> None:
+def return_free_memory() -> None:
     """Return free memory to the system, where glibc can; the next warm-up takes it again."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def main() -> None:
-    """Serve turns until stdin ends."""
-    # Whatever libraries print goes to stderr; answers have a channel of their own.
+    """Measure whenever a line arrives, until stdin ends."""
+    # What libraries print goes to stderr, so that stdout holds nothing but answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    turn = SIDES[sys.argv[1]](**json.loads(sys.argv[2]))
+    measure = SIDES[sys.argv[1]](**json.loads(sys.argv[2]))
     print(json.dumps("ready"), file=answers)
     for line in sys.stdin:
-        print(json.dumps(turn(**json.loads(line))), file=answers)
-        give_back_memory()
-
-
-def _case(given: dict[str, Any]) -> Case:
-    return Case(given["recipe"], tuple(given["overrides"]), given["images"])
+        answer = json.dumps(measure(**json.loads(line)))
+        return_free_memory()  # before the answer, which lets the next side begin
+        print(answer, file=answers)
 
 
 if __name__ == "__main__":

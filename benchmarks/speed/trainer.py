@@ -1,4 +1,4 @@
-"""The real training loop on invented images: seconds of a step, and their shares."""
+"""The training loop of psco on synthetic images: seconds of a step, and fractions of it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed.inputs import Case, in_classes, invent_images
 from benchmarks.speed.phases import PhaseClock, watching
+from benchmarks.timing.cases import Case, synthetic_images, with_labels
 from psco.errors import PscoError
 from psco.progress import Bar
 from psco.recipes.build import build_method, build_views
-from psco.training.feed import feed_for
+from psco.training.inputs import feed_for
 from psco.training.loop import Loop
 
-WARM_UP = 2  # steps before the clock starts: caches, the heap, and batches prepared ahead
+WARM_UP = 2  # steps before the clock starts: they fill caches, the heap and the prefetch queue
 
 
 class Trainer:
-    """A training run that goes on for a few steps whenever it is told to.
+    """A training run that continues for a few steps at a time.
 
-    The run is that of `psco.pretrain` from the data set to the metrics, without a folder to write
-    to; only its allocator is left to the process, as sides are compared that differ in it.
+    It is the run of `psco.pretrain` from the data set to the metrics, without a run folder. The
+    allocator is left to the process, because sides that differ in it are compared.
 
     Parameters
     ----------
@@ -33,51 +33,52 @@ class Trainer:
     Raises
     ------
     PscoError
-        If training would run on another device than the CPU, where calls return before their work
-        is done and a stopwatch around them measures nothing.
+        If training would not run on the CPU: elsewhere calls return before their work is done, and
+        a timer around them measures nothing.
     """
 
     def __init__(self, case: Case) -> None:
-        recipe = case.settled()
+        recipe = case.resolve()
         image, train = recipe.image, recipe.train
-        images = invent_images(case.images, image.source_size, image.channels)
+        images = synthetic_images(case.images, image.source_size, image.channels)
         torch.manual_seed(train.seed)
         method = build_method(recipe)
         if method.kind == "supervised":
-            images = in_classes(images)
+            images = with_labels(images)
         method.set_classes(len(images.classes))
         feed = feed_for(method, images, train.batch_size, train.seed)
-        # Nothing is written there: the folder is for checkpoints, and none is made.
-        nowhere = Path(tempfile.gettempdir()) / "psco-bench"
-        self.loop = Loop(method, build_views(recipe), feed, recipe, nowhere)
+        # The loop wants a folder for checkpoints; none is written.
+        unused = Path(tempfile.gettempdir()) / "psco-bench"
+        self.loop = Loop(method, build_views(recipe), feed, recipe, unused)
         self.batch_size = feed.batch_size * train.accumulate
         if self.loop.fabric.device.type != "cpu":
             raise PscoError(
-                f"psco bench measures CPUs; training here uses {self.loop.fabric.device}"
+                f"benchmarks run on the CPU only, got device {self.loop.fabric.device}; "
+                "set CUDA_VISIBLE_DEVICES="
             )
 
     def seconds(self, steps: int) -> float:
-        """Train for some steps; give the mean seconds of one, after the warm-up."""
-        ticks = _Ticks(WARM_UP + steps)
-        self._run(ticks)
-        return ticks.mean(WARM_UP)
+        """Train for some steps and return the mean seconds of one, after the warm-up."""
+        stopwatch = _Stopwatch(WARM_UP + steps)
+        self._run(stopwatch)
+        return stopwatch.mean(WARM_UP)
 
-    def shares(self, steps: int) -> dict[str, float]:
-        """Train for some steps; give the share of every phase in their time; PsCo only."""
-        self._run(_Ticks(WARM_UP))
+    def fractions(self, steps: int) -> dict[str, float]:
+        """Train PsCo for some steps and return the fraction of their time in each phase."""
+        self._run(_Stopwatch(WARM_UP))
         clock = PhaseClock()
         with watching(self.loop, clock):
-            self._run(_Ticks(steps))
-            return clock.shares()
+            self._run(_Stopwatch(steps))
+            return clock.fractions()
 
-    def _run(self, ticks: _Ticks) -> None:
-        # The loop asks before every step whether to stop, which makes that a clock of its steps.
+    def _run(self, stopwatch: _Stopwatch) -> None:
+        # The loop calls `stop` before every step, so a clock there sees each of them.
         with Bar("", show=False) as bar:
-            self.loop.run([], bar, lambda: None, lambda _step, _time: False, ticks)
+            self.loop.run([], bar, lambda: None, lambda _step, _time: False, stopwatch)
 
 
-class _Ticks:
-    """Answers ``stop()`` of a loop after some steps, and remembers when it was asked."""
+class _Stopwatch:
+    """The ``stop()`` of a loop: ends it after some steps and records when it was called."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -88,6 +89,6 @@ class _Ticks:
         return len(self._times) > self._steps
 
     def mean(self, skip: int) -> float:
-        """Give the mean seconds of the steps after the first ``skip``."""
+        """Return the mean seconds of the steps after the first ``skip``."""
         times = self._times[skip:]
         return (times[-1] - times[0]) / (len(times) - 1)

@@ -33,9 +33,7 @@ from psco.errors import InputError, PscoError
 from psco.evaluation.embed import Encoder, load
 from psco.evaluation.rules import Embeddings
 from psco.files.checksums import read_json, write_json
-from psco.methods import METHODS
 from psco.recipes.build import build_views
-from psco.training.checkpoint import read_recipe
 from psco.views import Crop, Part, View, to_batch
 
 CALIBRATION = "calibration.json"
@@ -177,20 +175,6 @@ def calibrate_run(
     found = calibrate(encoder, pixels, seed=seed, view=view)
     write_json(Path(run) / CALIBRATION, found.as_dict())
     return found
-
-
-def calibrate_finished(run: Path, images: ImageSet, view: object) -> None:
-    """Calibrate a run whose training has ended, where that can be done and has not been.
-
-    It cannot be done with a single image; nor for a method whose features mean nothing before it
-    has adapted to a task; nor for the view of a user, if that is a function of which nobody knows
-    how to make it milder. `calibrate_run` then takes other views.
-    """
-    done = (run / CALIBRATION).is_file()
-    if done or len(images) < 2 or not isinstance(view, View):
-        return
-    if METHODS[read_recipe(run).method.name].has_features:
-        calibrate_run(run, images, view=view)
 
 
 def read_calibration(run: str | Path) -> Calibration | None:

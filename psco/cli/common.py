@@ -22,7 +22,6 @@ _LISTS: dict[str, Callable[[str], bool]] = {
     "--ways": str.isdigit,
     "--shots": str.isdigit,
     "--seeds": str.isdigit,
-    "--parts": str.isalpha,
     "--set": lambda word: "=" in word and not word.startswith("-"),
 }
 

@@ -17,7 +17,8 @@ from psco.data.reading.objects import (
     is_torch_dataset,
 )
 from psco.data.reading.pack import pack as pack_files  # `psco.data.reading.pack` stays the module
-from psco.data.reading.shards import are_shards, load_shards
+from psco.data.reading.shardpaths import are_shards
+from psco.data.reading.shards import load_shards
 from psco.data.reading.undecodable import MAX_BAD
 from psco.data.sets.benchmarks import load_benchmark
 from psco.data.sets.catalogue import BENCHMARKS

@@ -11,9 +11,9 @@ from psco.errors import InputError
 from psco.methods import METHODS
 from psco.recipes.build import build_method
 from psco.recipes.recipe import Recipe, default_recipe, with_flags
-from psco.training.feed import feed_for
-from psco.training.run import Run, labels_for
-from psco.training.settings import settle_recipe
+from psco.training.inputs import feed_for, labels_for
+from psco.training.run import Run
+from psco.training.settings import resolve_settings
 
 
 def train_methods(
@@ -64,7 +64,7 @@ def train_methods(
     recipes = []
     for name in methods:
         changes = with_flags(overrides, name, steps=steps, minutes=minutes, seed=seed)
-        recipes.append(settle_recipe(Path(out) / name, data, recipe, changes, resume=True))
+        recipes.append(resolve_settings(Path(out) / name, data, recipe, changes, resume=True))
     images = _load(data, recipes, root, progress)
     runs: list[Run] = []
     for name in methods:

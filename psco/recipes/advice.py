@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from psco.data.reading.decode import DecodeError, Header, decode_image, probe_image
+from psco.data.reading.decode import EXTENSIONS, DecodeError, Header, decode_image, probe_image
 from psco.data.reading.folders import list_images
-from psco.data.reading.listing import EXTENSIONS, Listing
+from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
 from psco.data.reading.undecodable import (
     MAX_BAD,

@@ -166,7 +166,7 @@ def reliability_plot(rows: Sequence[Sequence[float]], title: str) -> str:
 
 
 def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
-    """Draw the curves of training: losses, purity and overlap of the shots, spread.
+    """Draw the curves of training: losses, purity and overlap of the shots, embedding std.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
         ("loss", ("total", "psco", "moco", "byol"), 1),
         ("pseudo-label purity, %", ("purity",), 100),
         ("shot overlap, %", ("overlap",), 100),
-        ("spread of embeddings", ("spread",), 1),
+        ("embedding std", ("embedding_std",), 1),
     ]
     panels = [panel for panel in panels if any(name in rows[0] for name in panel[1])]
     with rc_context(_STYLE):

@@ -1,4 +1,4 @@
-"""The collapse watch: a network that gives every image the same embedding has learned nothing."""
+"""A warning when training collapses: every image gets the same embedding."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from psco.errors import PscoError
 from psco.training.checkpoint import METRICS
 from psco.training.logging import Logger, Row, read_metrics
 
-LEAST_SPREAD = 0.1
+LEAST_STD = 0.1
 PATIENCE = 5  # rows of the training curves in a row
 
 
 def collapse_warning(rows: Sequence[Row]) -> str | None:
-    """Say whether the embeddings have collapsed, in a sentence, or give None.
+    """Return a sentence if the embeddings have collapsed, else None.
 
     Parameters
     ----------
     rows
-        The training curves so far; the last few decide. Those without a ``spread`` (see
-        `psco.methods.base.spread`) tell nothing.
+        The training curves so far; the last few decide. Rows without an ``embedding_std``
+        (see `psco.methods.base.embedding_std`) count as not collapsed.
     """
     last = rows[-PATIENCE:]
-    if len(last) < PATIENCE or not all(row.get("spread", 1.0) < LEAST_SPREAD for row in last):
+    if len(last) < PATIENCE or not all(row.get("embedding_std", 1.0) < LEAST_STD for row in last):
         return None
     return (
-        f"the embeddings have collapsed: their spread was {last[-1]['spread']:.3f} at step "
-        f"{last[-1]['step']:.0f} and below {LEAST_SPREAD} since step {last[0]['step']:.0f} or "
-        f"before, where 1 is even and 0 the same for every image; check that the images differ, "
+        f"the embeddings have collapsed: their standard deviation was {last[-1]['embedding_std']:.3f} at step "
+        f"{last[-1]['step']:.0f} and below {LEAST_STD} since step {last[0]['step']:.0f} or "
+        f"before (1: spread evenly, 0: the same for every image); check that the images differ, "
         f"or try a lower train.learning_rate or weaker views"
     )
 
 
 def run_warning(folder: Path) -> str | None:
-    """Give what a report should say about the training curves in a run folder, or None."""
+    """Return the warning that the training curves of a run folder deserve, or None."""
     try:
         return collapse_warning(read_metrics(folder / METRICS))
-    except PscoError as error:  # the curves are damaged, which takes nothing from the network
+    except PscoError as error:  # damaged curves say nothing about the network
         return str(error)
 
 
 def collapse_watch() -> Logger:
-    """Make a logger that warns on stderr, once, when the embeddings collapse."""
+    """Return a logger that warns on stderr, once, when the embeddings collapse."""
     rows: list[Row] = []
     warned = False
 

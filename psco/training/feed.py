@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from psco.data import ImageSet
 from psco.data.tasks import TaskDrawer
 from psco.errors import InputError
-from psco.methods import Episode, Method
+from psco.methods import Episode
 from psco.training.signals import follow_parent
 from psco.views import to_batch
 
@@ -180,31 +180,3 @@ class EpisodeFeed(Feed):
         """Give the (B,) indices of batch ``number`` (from 0)."""
         stream = np.random.Philox(key=[self._seed, number])
         return self._drawer.draw(stream, self._tasks).reshape(-1)
-
-
-def feed_for(
-    method: Method,
-    images: ImageSet,
-    batch_size: int,
-    seed: int,
-    workers: int | None = None,
-    buffer: int = 0,
-) -> Feed:
-    """Make the feed that a method trains on.
-
-    That is tasks if the method asks for them; tar shards read from end to end if ``buffer`` is not
-    0; else shuffled batches.
-    """
-    if buffer:
-        # Imported here because it builds on this module.
-        from psco.training.stream import StreamFeed
-
-        if method.episode is not None:
-            raise InputError(
-                "a method that trains on tasks cannot read shards from end to end; "
-                "--set train.shuffle_buffer=0"
-            )
-        return StreamFeed(images, batch_size, seed, workers, buffer=buffer)
-    if method.episode is not None:
-        return EpisodeFeed(images, method.episode, seed, workers)
-    return Feed(images, batch_size, seed, workers)

@@ -19,6 +19,7 @@ from psco.files.checksums import damaged
 Row = Mapping[str, float]
 Logger = Callable[[Row], None]
 _CHECK = "check"
+_RENAMED = {"spread": "embedding_std"}  # columns of files from before 0.1
 
 
 class Meter:
@@ -119,7 +120,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     for number, line in enumerate(lines[1:], start=2):
         row = _read_line(line.rstrip("\r\n"), columns)
         if row is not None:
-            rows.append(row)
+            rows.append({_RENAMED.get(name, name): value for name, value in row.items()})
         elif not _is_cut(line, columns):
             raise damaged(path, f"line {number}", "remove that line, or restore the file")
     return rows

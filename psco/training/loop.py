@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -183,9 +184,13 @@ class Loop:
             self.average.add(self.method.module)
         return row
 
+    def copy_model(self) -> Method:
+        """Return a copy of the network that the run keeps, on the CPU in single precision."""
+        return copy.deepcopy(self._model).float().cpu()
+
     @property
     def _model(self) -> Method:
-        """What is kept of the run: at its end the averaged weights, if any."""
+        """The network that the run keeps: with averaged weights at its end, if there are any."""
         if self.average is not None and self.average.settled:
             return self.average.method
         method: Method = self.method.module

@@ -1,4 +1,4 @@
-"""The settings of a run: those that are asked for, or those of the folder that it continues."""
+"""The settings of a run: those that were asked for, or those of the folder it continues."""
 
 from __future__ import annotations
 
@@ -11,39 +11,37 @@ from psco.recipes.recipe import Override, Recipe, default_recipe, load_recipe
 from psco.training.checkpoint import is_free, read_recipe
 
 
-def settle_recipe(
+def resolve_settings(
     folder: Path,
     data: object,
     recipe: str | Path | Recipe | None,
     overrides: Sequence[str | Override],
     resume: bool,
 ) -> Recipe:
-    """Find the settings of a run, those of the folder if it is to be resumed.
+    """Return the settings of a run; to resume a run, those of its folder.
 
     Raises
     ------
     InputError
-        If a setting is not allowed or is another one in the folder, or the folder is in use.
+        If a setting is not allowed or differs from the folder's, or the folder is in use.
     """
     exists = not is_free(folder)
     if exists and not resume:
         raise InputError(
-            f"{str(folder)!r} exists already; --resume continues the run in it, another --out "
-            f"starts a new one"
+            f"{str(folder)!r} exists already; --resume continues its run, another --out starts a "
+            f"new one"
         )
-    if recipe is not None or overrides or not exists:
-        asked = load_recipe(recipe or default_recipe(data), overrides)
-    else:
+    if exists and recipe is None and not overrides:
         return read_recipe(folder)
-    if exists and (stored := read_recipe(folder)) != asked:
-        raise InputError(
-            f"cannot resume {str(folder)!r} with other settings: {_first_difference(stored, asked)}"
-        )
-    return asked
+    requested = load_recipe(recipe or default_recipe(data), overrides)
+    if exists and (stored := read_recipe(folder)) != requested:
+        difference = _first_difference(stored, requested)
+        raise InputError(f"cannot resume {str(folder)!r} with other settings: {difference}")
+    return requested
 
 
-def _first_difference(stored: Recipe, asked: Recipe) -> str:
-    old, new = _leaves(stored.model_dump()), _leaves(asked.model_dump())
+def _first_difference(stored: Recipe, requested: Recipe) -> str:
+    old, new = _leaves(stored.model_dump()), _leaves(requested.model_dump())
     name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
     return f"{name} is {old.get(name)!r} in the run and {new.get(name)!r} here"
 

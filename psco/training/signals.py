@@ -1,4 +1,4 @@
-"""How training ends early: on a signal, after its step; and workers with their parent."""
+"""Ending early: training stops after its step on a signal; workers end with their parent."""
 
 from __future__ import annotations
 
@@ -12,83 +12,92 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-# What a person sends from the keyboard, and what Slurm and other schedulers send before they kill:
-# SIGTERM at the end of the time or on preemption, SIGUSR1 where --signal=USR1@120 asks for it.
-KEYBOARD = "SIGINT"
-SCHEDULER = ("SIGTERM", "SIGUSR1")
-_LOOK_EVERY = 2.0  # seconds
-_SIGNALS = [getattr(signal, name) for name in (KEYBOARD, *SCHEDULER) if hasattr(signal, name)]
+KEYBOARD_SIGNAL = "SIGINT"
+# Sent by Slurm and other schedulers before they kill a job: SIGTERM at the time limit or on
+# preemption, SIGUSR1 with --signal=USR1@120.
+SCHEDULER_SIGNALS = ("SIGTERM", "SIGUSR1")
+_PARENT_POLL_SECONDS = 2.0
+_HANDLED = [
+    getattr(signal, name)
+    for name in (KEYBOARD_SIGNAL, *SCHEDULER_SIGNALS)
+    if hasattr(signal, name)  # Windows has no SIGUSR1
+]
 
 
 @dataclass
 class StopRequest:
-    """Whether training was asked to end; call it to know.
+    """Whether training was asked to stop; call it to find out.
 
     Attributes
     ----------
-    by
-        Name of the first signal that asked, such as ``"SIGTERM"``; None as long as none has.
+    signal
+        Name of the first signal received, such as ``"SIGTERM"``; None if there was none.
     """
 
-    by: str | None = None
+    signal: str | None = None
 
     def __call__(self) -> bool:
-        """Say whether to stop."""
-        return self.by is not None
+        """Whether to stop."""
+        return self.signal is not None
 
 
 @contextmanager
-def stop_on_signals(tell: bool = True) -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; the second one is itself.
+def stop_on_signals(announce: bool = True) -> Iterator[StopRequest]:
+    """Turn the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; the second acts as usual.
 
-    Signals that the program around has handlers for are left to it, all but Ctrl-C. In other
-    threads than the main one no signal can be handled, and nothing is. With ``tell`` a line on
-    stderr says so.
+    Except for Ctrl-C, signals for which the program already has a handler are left to it. Python
+    handles signals in the main thread only; in other threads this does nothing.
+
+    Parameters
+    ----------
+    announce
+        Print a line on stderr when a signal is received.
     """
     request = StopRequest()
-    before: dict[int, Any] = {}
+    previous: dict[int, Any] = {}
 
-    def ask(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        if request.by is None:
-            request.by = signal.Signals(number).name
-            again = "; press Ctrl-C again to quit at once" if request.by == KEYBOARD else ""
-            with suppress(RuntimeError):  # the signal came in the middle of another print
-                if tell:
-                    print(f"{request.by}: stopping after this step{again}", file=sys.stderr)
+    def handle(number: int, _frame: object) -> None:
+        signal.signal(number, previous[number])
+        if request.signal is not None:
+            return
+        request.signal = signal.Signals(number).name
+        hint = "; press Ctrl-C again to quit at once" if number == signal.SIGINT else ""
+        with suppress(RuntimeError):  # the signal came in the middle of another print
+            if announce:
+                print(f"{request.signal}: stopping after this step{hint}", file=sys.stderr)
 
     if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
+        for number in _HANDLED:
             handler = signal.getsignal(number)
             if number == signal.SIGINT or handler == signal.SIG_DFL:
-                before[number] = handler
-                signal.signal(number, ask)
+                previous[number] = handler
+                signal.signal(number, handle)
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def follow_parent(parent: int, _worker: int = 0) -> None:
-    """Let a worker process live as long as its parent, and no longer.
+    """Let a worker process live exactly as long as its parent.
 
-    It ignores what schedulers and terminals send to a whole job: the parent decides when to stop,
-    and needs its workers until it has finished the step. When the parent is gone, killed perhaps,
-    the worker ends by itself. DataLoader's workers look for their parent too, but take whoever it
-    is when they begin, and would wait forever if theirs was killed before that.
+    The worker ignores the signals that schedulers and terminals send to a whole job: the parent
+    decides when to stop and needs its workers until then. If the parent is gone, even by SIGKILL,
+    the worker exits. DataLoader's workers also watch their parent, but only the one they see at
+    their start, so a worker whose parent was killed before that would wait forever.
 
     Parameters
     ----------
     parent
-        Its process number.
+        Process id of the parent.
     """
-    for number in _SIGNALS:
+    for number in _HANDLED:
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_without, args=(parent,), daemon=True).start()
 
 
-def _end_without(parent: int) -> None:
+def _exit_without(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_PARENT_POLL_SECONDS)
     os._exit(1)

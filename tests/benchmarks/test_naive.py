@@ -1,4 +1,4 @@
-"""The naive step is slow, not different: its arithmetic is that of the real one."""
+"""The naive step computes the same as the real one, only more slowly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from PIL import Image
 from steps import run_loss
 
-from benchmarks.speed.inputs import Case, invent_images
-from benchmarks.speed.naive import NaiveTrainer, PillowViews, naive_twin
+from benchmarks.speed.naive import naive_copy
+from benchmarks.speed.naive_trainer import NaiveTrainer, PillowViews
+from benchmarks.speed.settings import QUICK
+from benchmarks.timing.cases import synthetic_images
 from psco.errors import InputError
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
@@ -32,11 +34,11 @@ def trained(parameters) -> torch.optim.SGD:
 @pytest.mark.parametrize("shots", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
 def test_naive_losses_equal_those_of_the_method_over_several_steps(shots, dtype):
-    # Mostly in double precision, as rounding may decide which of two keys is selected; in single
-    # precision, and at sizes that suit them, the kernels take part.
+    # In double precision, since rounding may decide which of two keys is selected; and in single
+    # precision at a width that the kernels support, so that they are compared too.
     wide = ["backbone.width=32"] if dtype == torch.float32 else []
     method = make_method(f"method.shots={shots}", *wide).to(dtype)
-    naive = naive_twin(method)
+    naive = naive_copy(method)
     optimisers = trained(method.parameters()), trained(naive.parameters())
     generator = torch.Generator().manual_seed(1)
     for _ in range(4):  # twice around the queue
@@ -57,7 +59,7 @@ def test_naive_losses_equal_those_of_the_method_over_several_steps(shots, dtype)
 
 
 def test_naive_crops_equal_the_batched_ones():
-    images = invent_images(8, 105, 1)
+    images = synthetic_images(8, 105, 1)
     recipe = load_recipe("omniglot")
     views = PillowViews(images, recipe.image, (0.2, 1.0), (3 / 4, 4 / 3))
     pixels = images.images[np.arange(1)]
@@ -74,7 +76,7 @@ def test_naive_crops_equal_the_batched_ones():
 
 def test_naive_boxes_lie_in_the_image_and_fill_the_range_of_areas():
     views = PillowViews(
-        invent_images(4, 105, 1), load_recipe("omniglot").image, (0.2, 1), (0.75, 4 / 3)
+        synthetic_images(4, 105, 1), load_recipe("omniglot").image, (0.2, 1), (0.75, 4 / 3)
     )
     torch.manual_seed(0)
     boxes = np.array([views.box(105, 105) for _ in range(300)])
@@ -83,29 +85,19 @@ def test_naive_boxes_lie_in_the_image_and_fill_the_range_of_areas():
     assert (top >= 0).all()
     assert (left + width <= 105).all()
     assert (top + height <= 105).all()
-    share = width * height / 105**2
-    assert 0.15 < share.min() < 0.25
-    assert 0.85 < share.max() <= 1
+    fraction = width * height / 105**2
+    assert 0.15 < fraction.min() < 0.25
+    assert 0.85 < fraction.max() <= 1
 
 
-def test_a_queue_that_holds_no_whole_number_of_batches_is_an_error():
-    naive = naive_twin(make_method())
-    with pytest.raises(InputError, match="128 keys takes batches that divide it, not 48"):
+def test_a_batch_size_that_does_not_divide_the_queue_is_an_error():
+    naive = naive_copy(make_method())
+    with pytest.raises(InputError, match="must divide the naive queue of 128 keys, got 48"):
         naive.loss(*torch.randn(2, 48, 1, 28, 28))
 
 
 def test_the_naive_run_trains_and_ends_its_workers():
-    toy = Case(
-        "omniglot",
-        (
-            "backbone.width=4",
-            "heads={hidden: 16, out: 8}",
-            "method.queue_size=16",
-            "train.batch_size=8",
-        ),
-        32,
-    )
-    trainer = NaiveTrainer(toy)
+    trainer = NaiveTrainer(QUICK.base)
     before = [p.clone() for p in trainer.method.online.parameters()]
     assert trainer.seconds(2, warm_up=1) > 0
     after = list(trainer.method.online.parameters())

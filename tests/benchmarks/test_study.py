@@ -1,4 +1,4 @@
-"""The study of single changes: resumable, in parts, on validation classes, compared in pairs."""
+"""The study of single changes: resumable, split over processes, paired, on validation classes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.study_variants import BASE, STUDIES
 from psco.recipes.build import build_views
 from psco.recipes.recipe import load_recipe
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-from study_variants import BASE, STUDIES  # noqa: E402
-
+ROOT = Path(__file__).parents[2]
 SMALL = ["backbone.width=8", "heads.hidden=32", "heads.out=16", "train.batch_size=32"]
 
 
 def study(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FOLDER / "study.py"), "glyphs", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-m", "benchmarks.accuracy.study", "glyphs", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
 
 
 def test_every_variant_is_a_recipe_that_differs_from_the_base():
@@ -63,7 +61,7 @@ def test_two_halves_make_a_table_of_paired_differences_and_nothing_is_done_twice
 
     again = study(*words)
     assert again.returncode == 0
-    assert again.stderr.count("is done") == 4
+    assert again.stderr.count("exists, skipped") == 4
     other = study(*words, "--steps", 3)
     assert other.returncode == 1
-    assert "was made with other settings" in other.stderr
+    assert "has other settings" in other.stderr

@@ -278,7 +278,7 @@ def test_a_classifier_is_fitted_and_used_from_the_command_line(
         rows = list(csv.DictReader(table))
     assert list(rows[0]) == list(Row._fields)
     assert [row["label"] for row in rows] == ["across"] * 3 + [""] + ["down"] * 3
-    assert "neither PNG" in rows[3]["error"]
+    assert "it is not PNG" in rows[3]["error"]
     assert [row["path"] for row in json.loads(done.stdout)] == [row["path"] for row in rows]
     done = command("classify", file, queries / "0.png")
     assert done.exit_code == 0, done.stderr

@@ -436,7 +436,7 @@ def test_pictures_and_labels_that_do_not_fit_are_refused(run, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         clf.fit([tmp_path / "none.png"], ["a"])
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"bad.png.*neither PNG"):
+    with pytest.raises(InputError, match=r"bad.png.*it is not PNG"):
         clf.fit([tmp_path / "bad.png"], ["a"])
     with pytest.raises(InputError, match="item 0 of list is of type int"):
         clf.fit([1, 2], ["a", "b"])

@@ -285,7 +285,7 @@ def test_an_archive_cut_short_is_an_input_error(tmp_path):
     write_zip(tmp_path / "eurosat.zip", [f"{c}/1.png" for c in EUROSAT])
     file = tmp_path / "eurosat.zip"
     os.truncate(file, file.stat().st_size - 30)
-    with pytest.raises(InputError, match="no zip archive, or cut short"):
+    with pytest.raises(InputError, match="is not a zip archive, or is cut short"):
         load_crossdomain("eurosat", "test", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Downloads arrive whole and verified, or say what to do; archives are unpacked without harm."""
+"""Downloads are complete and verified or explain what to do; hostile archives are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves CONTENT by the rules that the first part of the path names."""
+    """Serves CONTENT in the way that the first part of the path names."""
 
     daemon_threads = True
 
@@ -51,6 +51,11 @@ class Handler(BaseHTTPRequestHandler):
         if rule == "missing":
             self.send_error(404)
             return
+        if rule.startswith("to-"):
+            self.send_response(302)
+            self.send_header("Location", f"{rule[3:]}://127.0.0.1:{self.server.server_port}/good/x")
+            self.end_headers()
+            return
         content = CONTENT[::-1] if rule == "wrong" else CONTENT
         start = int(wanted[6:-1]) if wanted and rule != "no-range" else 0
         if start >= len(content):
@@ -63,9 +68,9 @@ class Handler(BaseHTTPRequestHandler):
         if rule != "no-length":
             self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        # One that dies midway gives 100 000 bytes at a time, or none at all the second time.
-        share = {"dies": 100_000, "dies-forever": max(0, 100_000 - start)}.get(rule, len(content))
-        self.wfile.write(content[start : start + share])
+        # One that dies midway sends 100 000 bytes at a time, or none at all the second time.
+        sent = {"dies": 100_000, "dies-forever": max(0, 100_000 - start)}.get(rule, len(content))
+        self.wfile.write(content[start : start + sent])
 
 
 @pytest.fixture
@@ -94,14 +99,14 @@ def test_a_file_arrives_and_is_verified(server, target):
     assert [file.name for file in target.parent.iterdir()] == ["data.bin"]
 
 
-def test_a_file_that_is_there_is_not_fetched_again(server, target):
+def test_an_existing_file_is_not_downloaded_again(server, target):
     target.parent.mkdir()
     target.write_bytes(CONTENT)
     download(server.url("good"), target, sha256=SHA256)
     assert server.requests == []
 
 
-def test_another_file_at_the_target_is_left_alone_and_named(server, target):
+def test_another_file_at_the_target_is_an_error_and_kept(server, target):
     target.parent.mkdir()
     target.write_bytes(b"mine")
     with pytest.raises(InputError, match=r"data\.bin' is another file or damaged \(its sha256 is"):
@@ -117,13 +122,13 @@ def test_a_partial_download_is_resumed(server, target):
     assert ranges(server) == ["bytes=123456-"]
 
 
-def test_a_server_that_dies_midway_is_asked_for_the_rest(server, target):
+def test_the_rest_is_requested_after_a_broken_connection(server, target):
     download(server.url("dies"), target, sha256=SHA256)
     assert target.read_bytes() == CONTENT
     assert ranges(server) == [None, "bytes=100000-", "bytes=200000-"]
 
 
-def test_what_has_arrived_is_kept_for_the_next_call_and_for_other_mirrors(server, target):
+def test_received_data_are_kept_for_the_next_call_and_for_other_mirrors(server, target):
     with pytest.raises(PscoError, match="the connection broke after 100000 of 300000 bytes"):
         download(server.url("dies-forever"), target, sha256=SHA256)
     assert not target.exists()
@@ -143,7 +148,7 @@ def test_a_server_without_ranges_starts_over(server, target):
 
 @pytest.mark.parametrize("rule", ["good", "other-range"])
 @pytest.mark.parametrize("length", [1000, 300_000, 400_000])
-def test_a_wrong_beginning_is_thrown_away(server, target, rule, length):
+def test_a_wrong_beginning_is_discarded(server, target, rule, length):
     target.parent.mkdir()
     target.with_name("data.bin.partial").write_bytes(bytes(length))
     download(server.url(rule), target, sha256=SHA256)
@@ -151,14 +156,14 @@ def test_a_wrong_beginning_is_thrown_away(server, target, rule, length):
     assert ranges(server)[-1] is None
 
 
-def test_a_partial_file_that_is_complete_is_good(server, target):
+def test_a_complete_partial_file_is_used(server, target):
     target.parent.mkdir()
     target.with_name("data.bin.partial").write_bytes(CONTENT)
     download(server.url("good"), target, sha256=SHA256)
     assert target.read_bytes() == CONTENT
 
 
-def test_a_length_that_is_not_told_does_not_matter(server, target):
+def test_the_length_of_the_file_need_not_be_known(server, target):
     download(server.url("no-length"), target, sha256=SHA256)
     assert target.read_bytes() == CONTENT
 
@@ -170,13 +175,13 @@ def test_mirrors_are_tried_in_turn(server, target):
     assert [rule for rule, _ in server.requests] == rules
 
 
-def test_a_wrong_content_never_reaches_the_target(server, target):
+def test_wrong_content_never_reaches_the_target(server, target):
     with pytest.raises(PscoError, match=f"its sha256 is .*, expected {SHA256}"):
         download(server.url("wrong"), target, sha256=SHA256)
     assert list(target.parent.iterdir()) == []
 
 
-def test_without_a_network_the_error_says_what_to_put_where(target):
+def test_without_a_network_the_error_says_which_file_to_put_where(target):
     url = "http://127.0.0.1:9/data.bin"
     with pytest.raises(PscoError) as caught:
         download(url, target, sha256=SHA256, progress=False)
@@ -187,21 +192,64 @@ def test_without_a_network_the_error_says_what_to_put_where(target):
     assert "\n" not in text
 
 
-def test_addresses_that_are_none_are_refused(target, tmp_path):
+def test_only_http_addresses_are_accepted(target, tmp_path):
     for url in (f"file://{tmp_path}", "data.bin", "ftp://127.0.0.1/x"):
-        with pytest.raises(InputError, match="no address to download from"):
+        with pytest.raises(InputError, match="is not an http:// or https:// address"):
             download(url, target)
     with pytest.raises(PscoError, match="no connection"):
         download("http://[broken", target)
 
 
-def test_a_full_disk_is_one_line(server, target, monkeypatch):
+def test_a_full_disk_is_a_one_line_error(server, target, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(download_module.Path, "open", full)
+    monkeypatch.setattr(download_module.os, "open", full)
     with pytest.raises(PscoError, match=r"cannot write '.*partial': No space left on device$"):
         download(server.url("good"), target)
+
+
+# Hostile servers and folders
+
+
+def test_redirects_are_followed_to_http_and_nowhere_else(server, target):
+    download(server.url("to-http"), target, sha256=SHA256)
+    assert target.read_bytes() == CONTENT
+    for scheme in ("ftp", "file", "FTP"):
+        with pytest.raises(PscoError, match=r"redirects to .*not http|is not allowed"):
+            download(server.url(f"to-{scheme}"), target.with_name("other"), progress=False)
+
+
+@pytest.mark.parametrize("rule", ["good", "no-length"])
+def test_a_file_above_the_limit_is_refused_before_it_is_complete(server, target, rule):
+    with pytest.raises(PscoError, match="the file is larger than 200,000 bytes"):
+        download(server.url(rule), target, max_bytes=200_000, progress=False)
+    assert list(target.parent.iterdir()) == []
+    download(server.url(rule), target, max_bytes=300_000, progress=False)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+@pytest.mark.parametrize("kind", ["symbolic", "dangling", "hard"])
+def test_nothing_is_written_through_a_link(server, target, tmp_path, kind):
+    target.parent.mkdir()
+    precious, partial = tmp_path / "precious", target.with_name("data.bin.partial")
+    if kind != "dangling":
+        precious.write_bytes(b"mine")
+    partial.hardlink_to(precious) if kind == "hard" else partial.symlink_to(precious)
+    with pytest.raises(InputError, match=r"partial' is a link or belongs to another user; remove"):
+        download(server.url("good"), target, progress=False)
+    assert not precious.exists() if kind == "dangling" else precious.read_bytes() == b"mine"
+    assert server.requests == []
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to be root")
+def test_the_partial_file_of_another_user_is_not_continued(server, target):
+    target.parent.mkdir()
+    partial = target.with_name("data.bin.partial")
+    partial.write_bytes(CONTENT[:10])
+    os.chown(partial, 12345, 12345)
+    with pytest.raises(InputError, match="belongs to another user"):
+        download(server.url("good"), target, progress=False)
 
 
 # Archives
@@ -235,26 +283,26 @@ def link() -> zipfile.ZipInfo:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"../evil": b""}, "leads out"),
-        ({"a/../../evil": b""}, "leads out"),
-        ({"/etc/evil": b""}, "leads out"),
-        ({"..\\evil": b""}, "leads out"),
-        ({"C:evil": b""}, "leads out"),
-        ({zipfile.ZipInfo(""): b""}, "holds a file without a name"),
-        ({link(): b"/etc/passwd"}, "'link', which is a link"),
-        ({"bomb": bytes(10_001)}, "2 files of 10001 bytes together; at most 5 files and 10000 by"),
-        ({f"{i}": bytes(2600) for i in range(4)}, "5 files of 10400 bytes together"),
-        ({f"{i}": b"" for i in range(5)}, "holds 6 files"),
+        ({"../evil": b""}, "leads outside"),
+        ({"a/../../evil": b""}, "leads outside"),
+        ({"/etc/evil": b""}, "leads outside"),
+        ({"..\\evil": b""}, "leads outside"),
+        ({"C:evil": b""}, "leads outside"),
+        ({zipfile.ZipInfo(""): b""}, "it has a file without a name"),
+        ({link(): b"/etc/passwd"}, "'link' is a link"),
+        ({"bomb": bytes(10_001)}, "2 files and 10,001 bytes; the limits are 5 files and 10,000"),
+        ({f"{i}": bytes(2600) for i in range(4)}, "5 files and 10,400 bytes"),
+        ({f"{i}": b"" for i in range(5)}, "6 files"),
     ],
 )
-def test_harmful_archives_are_refused_as_a_whole(tmp_path, members, message):
+def test_hostile_archives_are_refused_as_a_whole(tmp_path, members, message):
     archive = zipped(tmp_path / "a.zip", {"good.txt": b"", **members})
     with pytest.raises(InputError, match=message):
         unpack(archive, tmp_path / "out")
     assert [file.name for file in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_an_archive_that_lies_about_a_size_gives_no_more_than_it_says(tmp_path):
+def test_a_member_larger_than_its_header_states_is_refused(tmp_path):
     archive = zipped(tmp_path / "a.zip", {"bomb": bytes(1_000_000)})
     content = archive.read_bytes()
     table = content.index(b"PK\1\2")
@@ -275,14 +323,14 @@ def test_damaged_archives_are_refused(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_names_that_collide_are_one_line(tmp_path):
+def test_names_that_collide_are_a_one_line_error(tmp_path):
     archive = zipped(tmp_path / "a.zip", {"a": b"file", "a/b": b"in a folder of the same name"})
     with pytest.raises(PscoError, match="cannot unpack"):
         unpack(archive, tmp_path / "out")
     assert [file.name for file in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     archive = zipped(tmp_path / "a.zip", {"x": b""})
     (tmp_path / "out").mkdir()
     assert (unpack(archive, tmp_path / "out") / "x").exists()

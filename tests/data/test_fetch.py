@@ -43,5 +43,5 @@ def test_without_a_network_the_error_says_which_file_to_put_where(tmp_path, monk
 def test_only_data_sets_whose_licence_allows_it_are_downloaded(tmp_path):
     assert set(REMOTES) == {"omniglot", "eurosat"}
     for name in set(BENCHMARKS) - set(REMOTES):
-        with pytest.raises(InputError, match=f"{name} cannot be downloaded by psco"):
+        with pytest.raises(InputError, match=f"{name} cannot be downloaded automatically"):
             download_benchmark(name, tmp_path)

@@ -1,8 +1,9 @@
-"""Whatever a user has becomes an image set, or an error that says what to do."""
+"""A user's own images in any form become an image set, or an error that says what to do."""
 
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_flat_folder_has_no_labels(tmp_path):
     assert listing.classes == ()
 
 
-def test_images_beside_the_sub_folders_leave_all_without_labels(nested):
+def test_images_next_to_sub_folders_mean_no_labels(nested):
     save(nested / "stray.png")
     assert list_folder(nested).labels is None
     assert len(list_folder(nested)) == 4
@@ -78,15 +79,15 @@ def test_archives_are_listed_like_folders(tmp_path):
     assert list_folder(zipped(tmp_path / "y.zip", ["1.png", "2.png"])).labels is None
 
 
-def test_a_folder_around_the_whole_archive_is_no_class(tmp_path):
+def test_a_folder_around_the_whole_archive_is_not_a_class(tmp_path):
     listing = list_folder(zipped(tmp_path / "x.zip", ["pets/cat/1.png", "pets/dog/1.png"]))
     assert listing.classes == ("cat", "dog")
     assert list_folder(zipped(tmp_path / "y.zip", ["pets/1.png", "pets/2.png"])).labels is None
 
 
-def test_zero_images_are_an_error_with_the_endings(tmp_path):
+def test_a_folder_without_images_is_an_error_with_the_extensions(tmp_path):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "notes.txt").write_text("no image")
+    (tmp_path / "empty" / "notes.txt").write_text("not an image")
     with pytest.raises(InputError, match=r"no images in '.*empty'; looked for \.png"):
         list_folder(tmp_path / "empty")
 
@@ -95,7 +96,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"is a file; give a folder of images, a \.zip"):
         list_images(save(tmp_path / "one.png"))
     (tmp_path / "broken.zip").write_bytes(b"PK\3\4 and then nothing")
-    with pytest.raises(InputError, match="no zip archive, or cut short"):
+    with pytest.raises(InputError, match="is not a zip archive, or is cut short"):
         list_images(tmp_path / "broken.zip")
 
 
@@ -114,7 +115,7 @@ def test_paths_keep_their_order(tmp_path, monkeypatch):
 
 
 def test_missing_paths_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"names '.*no\.png' and 1 more, and there is no such"):
+    with pytest.raises(InputError, match=r"names '.*no\.png' and 1 more: no such file"):
         list_paths([save(tmp_path / "a.png"), tmp_path / "no.png", tmp_path / "nor.png"])
     with pytest.raises(InputError, match="empty"):
         load_dataset([])
@@ -151,6 +152,25 @@ def test_a_table_names_images_and_labels(table, text):
     assert listing.name == "images"
 
 
+def test_paths_with_backslashes_are_read_on_any_system(table):
+    listing = list_csv(table("path,label\nsub\\b.png,dog\n.\\a.png,cat\n"))
+    assert listing.files == ("sub/b.png", "./a.png")
+    assert load_dataset(table("path\nsub\\b.png\n"), size=8, channels=1).images[0, 0, 0, 0] == 10
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a backslash in a name")
+def test_a_backslash_that_is_part_of_a_name_is_kept(table, tmp_path):
+    save(tmp_path / "x\\y.png")
+    assert list_csv(table("path\nx\\y.png\n")).files == ("x\\y.png",)
+
+
+def test_heic_files_are_listed_and_reported(nested):
+    (nested / "cat" / "photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
+    assert "cat/photo.HEIC" in list_folder(nested).files
+    with pytest.raises(InputError, match=r"1 of 4 images .*photo.HEIC': "):
+        load_dataset(nested, size=8, progress=False)
+
+
 def test_a_table_needs_no_labels_and_is_relative_to_its_folder(table):
     images = load_dataset(table("file\nsub/b.png\na.png\n"), size=8, channels=1)
     assert images.labels is None
@@ -162,33 +182,33 @@ def test_a_table_needs_no_labels_and_is_relative_to_its_folder(table):
     [
         (
             "picture,label\na.png,x\n",
-            r"has the columns 'picture', 'label'; expected one of path, f",
+            r"has the columns 'picture', 'label'; it needs one of path, f",
         ),
-        ("path,label\na.png,x\nno.png,x\n", r"names 'no\.png', and there is no such file"),
+        ("path,label\na.png,x\nno.png,x\n", r"names 'no\.png': no such file"),
         ("path,label\na.png,x\n,y\n", "line 3 of .* has no path"),
-        ("path,label\na.png,x\nsub/b.png\n", "line 3 of .* has no label; fill it in"),
+        ("path,label\na.png,x\nsub/b.png\n", "line 3 of .* has no label; add it"),
         ("path\n", "names no images"),
         ("", "is empty"),
-        ('path\n"a.png', "is no CSV file"),
+        ('path\n"a.png', "is not a CSV file"),
     ],
 )
-def test_tables_that_cannot_be_used_say_why(table, text, message):
+def test_unusable_tables_are_errors_with_the_reason(table, text, message):
     with pytest.raises(InputError, match=message):
         list_csv(table(text))
 
 
-def test_tables_that_cannot_be_read_say_why(tmp_path):
+def test_unreadable_tables_are_errors_with_the_reason(tmp_path):
     with pytest.raises(InputError, match=r"cannot read '.*no\.csv': No such file"):
         load_dataset(tmp_path / "no.csv")
     (tmp_path / "latin.csv").write_bytes("path\nä.png\n".encode("latin-1"))
-    with pytest.raises(InputError, match="no CSV file in UTF-8"):
+    with pytest.raises(InputError, match="is not a CSV file in UTF-8"):
         load_dataset(tmp_path / "latin.csv")
 
 
 # Arrays
 
 
-def test_arrays_are_taken_as_they_are(pictures):
+def test_arrays_are_used_without_a_copy(pictures):
     assert load_dataset(pictures, channels=1).images is pictures
     assert load_dataset(pictures[..., 0], channels=3).images.shape == (60, 20, 20, 3)
     labelled = from_array(pictures[:3], np.array(["b", "a", "b"]))
@@ -198,7 +218,7 @@ def test_arrays_are_taken_as_they_are(pictures):
         load_dataset(pictures.astype(np.float32))
 
 
-# Data sets of torch
+# torch data sets
 
 
 class Items(Dataset):
@@ -228,7 +248,7 @@ IMAGES = [
 
 @pytest.mark.parametrize("image", IMAGES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_any_kind_of_item_becomes_an_image(image, channels):
+def test_items_of_any_kind_become_images(image, channels):
     images = load_dataset(Items(image, image), size=8, channels=channels)
     assert images.images.shape == (2, 8, 8, channels)
     assert (images.images == 100).all()
@@ -257,7 +277,7 @@ def test_names_of_classes_are_kept():
 
 
 @pytest.mark.parametrize("label", [None, {"boxes": []}, -1, 0.5])
-def test_targets_that_are_no_classes_are_left_out(label):
+def test_targets_that_are_not_classes_are_ignored(label):
     assert load_dataset(Items((IMAGES[0], 1), (IMAGES[0], label)), size=8).labels is None
 
 
@@ -274,16 +294,16 @@ def test_slight_overshoot_of_resizing_is_clipped():
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (torch.randn(3, 8, 8) * 3, "item 0 of Items has values from .*without normalising"),
+        (torch.randn(3, 8, 8) * 3, "item 0 of Items has values from .* not normalised"),
         (torch.full((1, 8, 8), torch.nan), "has values from nan"),
         (np.full((8, 8), 1000, np.int32), "from 1000 to 1000"),
         (np.zeros((8, 8), complex), "of type complex"),
-        (np.zeros((8, 8, 5), np.uint8), r"shape \(8, 8, 5\), which is no grey or RGB"),
+        (np.zeros((8, 8, 5), np.uint8), r"shape \(8, 8, 5\); it must be a grey or RGB image"),
         (torch.zeros(2, 3, 8, 8), r"shape \(2, 3, 8, 8\)"),
-        ("a.png", "is of type str; expected an image of Pillow"),
+        ("a.png", "is of type str; it must be a Pillow image"),
     ],
 )
-def test_items_that_are_no_images_are_named(item, message):
+def test_items_that_are_not_images_are_named(item, message):
     with pytest.raises(InputError, match=message):
         load_dataset(Items(item))
 
@@ -293,17 +313,17 @@ def test_data_sets_without_length_or_items_are_refused():
         def __iter__(self):
             return iter(())
 
-    with pytest.raises(InputError, match="needs a length; Stream has none"):
+    with pytest.raises(InputError, match="Stream has no length"):
         load_dataset(Stream())
     with pytest.raises(InputError, match="Items is empty"):
         load_dataset(Items())
 
 
-# Data sets of Hugging Face
+# Hugging Face data sets
 
 
 class Rows:
-    """What is used of a data set of Hugging Face: features, a length, rows."""
+    """The used part of a Hugging Face data set: features, a length, rows."""
 
     def __init__(self, features: dict[str, object], rows: list[dict[str, object]]) -> None:
         self.features, self.rows = features, rows
@@ -334,13 +354,13 @@ def test_hugging_face_rows_may_hold_files_and_no_labels():
     images = from_hf_dataset(Rows({"img": object()}, rows), 8, 1)
     assert (images.images == 100).all()
     assert images.labels is None
-    rows = [{"img": {"bytes": b"no image", "path": None}}]
+    rows = [{"img": {"bytes": b"not an image", "path": None}}]
     with pytest.raises(InputError, match="item 0 of dataset"):
         from_hf_dataset(Rows({"img": object()}, rows), 8, 1)
 
 
 def test_hugging_face_without_images_names_the_columns():
-    with pytest.raises(InputError, match="has the columns text, label; expected one of image"):
+    with pytest.raises(InputError, match="has the columns 'text', 'label'; it needs one of image"):
         load_dataset(Rows({"text": object(), "label": ClassLabel()}, [{}]))
 
 
@@ -356,8 +376,8 @@ def test_image_sets_folders_and_archives_load(nested, tmp_path, pictures):
     assert load_dataset(archive, size=8, channels=1).images.shape == (2, 8, 8, 1)
 
 
-def test_bad_files_are_put_up_with_up_to_the_share(nested):
-    (nested / "dog" / "bad.png").write_text("no image")
+def test_undecodable_files_are_allowed_up_to_the_fraction(nested):
+    (nested / "dog" / "bad.png").write_text("not an image")
     with pytest.raises(InputError, match="raise --max-bad"):
         load_dataset(nested, size=8)
     assert len(load_dataset(nested, size=8, max_bad=0.5)) == 3
@@ -369,7 +389,7 @@ def test_anything_else_is_refused_by_its_type(source):
         load_dataset(source)
 
 
-def test_unknown_names_and_missing_places_are_told_apart(tmp_path):
+def test_unknown_names_and_missing_paths_are_distinguished(tmp_path):
     with pytest.raises(
         InputError, match="unknown data set or folder 'glyfs'; did you mean 'glyphs"
     ):

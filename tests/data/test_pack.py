@@ -1,4 +1,4 @@
-"""Files are decoded once, into one array that is there as a whole or not at all."""
+"""Packed images: decoded once, cached atomically, packed again when anything changes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from psco.errors import InputError, PscoError
 
 @pytest.fixture(autouse=True)
 def packed(tmp_path, monkeypatch) -> Path:
-    """Give every test a cache of its own."""
+    """Set up a separate cache for each test."""
     monkeypatch.setenv("PSCO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "packed"
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Give a folder of 12 grey pictures in 3 classes; picture i has the value 10 * i."""
+    """Return a folder of 12 grey images in 3 classes; image i has the value 10 * i."""
     for index in range(12):
         place = tmp_path / "own" / f"class{index // 4}" / f"{index:02}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -43,15 +43,15 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def decodes(monkeypatch) -> list[str]:
-    """List the files that are decoded, as they are."""
+    """Return a list to which the name of every decoded file is added."""
     names: list[str] = []
     decode = pack_module.decode_image
 
-    def counted(content: bytes, size: int, channels: int, *, name: str) -> np.ndarray:
+    def recorded(content: bytes, size: int, channels: int, *, name: str) -> np.ndarray:
         names.append(name)
         return decode(content, size, channels, name=name)
 
-    monkeypatch.setattr(pack_module, "decode_image", counted)
+    monkeypatch.setattr(pack_module, "decode_image", recorded)
     return names
 
 
@@ -71,7 +71,7 @@ def test_all_files_are_decoded_in_order(folder):
     assert images.bad_files == {}
 
 
-def test_more_files_than_are_in_flight_at_a_time(tmp_path):
+def test_more_files_than_are_processed_at_once_keep_their_order(tmp_path):
     many = tmp_path / "many"
     many.mkdir()
     number = 30 * (os.cpu_count() or 1)
@@ -80,7 +80,7 @@ def test_more_files_than_are_in_flight_at_a_time(tmp_path):
     assert values(pack(list_folder(many), 4, 1)) == [i % 256 for i in range(number)]
 
 
-def test_the_images_are_mapped_and_can_be_written_to_in_memory_only(folder):
+def test_the_images_are_memory_mapped_copy_on_write(folder):
     images = pack(list_folder(folder), 8, 1)
     assert isinstance(images.images, np.memmap)
     torch.from_numpy(images.images)[:] = 7
@@ -96,14 +96,14 @@ def test_an_unchanged_folder_is_not_decoded_again(folder, decodes):
     assert second.labels.tolist() == first.labels.tolist()
 
 
-def test_another_size_or_number_of_channels_is_packed_apart(folder, decodes):
+def test_another_size_or_number_of_channels_is_packed_separately(folder, decodes):
     assert pack(list_folder(folder), 8, 3).images.shape == (12, 8, 8, 3)
     assert pack(list_folder(folder), 8, 1).images.shape == (12, 8, 8, 1)
     assert pack(list_folder(folder), 9, 3).images.shape == (12, 9, 9, 3)
     assert len(decodes) == 36
 
 
-def test_a_changed_folder_is_packed_anew(folder, decodes):
+def test_a_changed_folder_is_packed_again(folder, decodes):
     pack(list_folder(folder), 8, 1)
     Image.new("L", (9, 9), 200).save(folder / "class0" / "00.png")
     assert values(pack(list_folder(folder), 8, 1))[0] == 200
@@ -114,7 +114,7 @@ def test_a_changed_folder_is_packed_anew(folder, decodes):
     assert len(decodes) == 12 + 12 + 11 + 12
 
 
-def test_a_file_written_again_is_noticed_by_its_time(folder):
+def test_a_rewritten_file_is_noticed_by_its_time(folder):
     file = folder / "class0" / "00.bmp"
     Image.new("L", (9, 9), 1).save(file)
     before = file.stat()
@@ -143,34 +143,34 @@ def test_the_same_file_may_be_listed_twice(folder):
     ]
 
 
-def test_one_bad_file_among_few_stops_with_its_name(folder, packed):
-    (folder / "class1" / "05.png").write_text("this is no image")
+def test_too_many_undecodable_files_are_an_error_with_the_first_name(folder, packed):
+    (folder / "class1" / "05.png").write_text("not an image")
     with pytest.raises(
         InputError,
-        match=r"1 of 12 images in '.*own' \(8\.33%\) cannot be decoded, allowed are 1\.00%; the "
-        r"first is 'class1/05\.png': neither PNG.*; repair or remove them, or raise --max-bad",
+        match=r"1 of 12 images in '.*own' \(8\.33%\) cannot be decoded, and 1\.00% are allowed; "
+        r"the first is 'class1/05\.png': it is not PNG.*; repair or remove them, or raise --max-b",
     ) as caught:
         pack(list_folder(folder), 8, 1)
     assert "\n" not in str(caught.value)
     assert list(packed.iterdir()) == []
 
 
-def test_a_small_share_of_bad_files_is_skipped_with_a_warning(folder, capsys, tmp_path):
-    (folder / "class1" / "05.png").write_text("this is no image")
+def test_a_small_fraction_of_undecodable_files_is_skipped_with_a_warning(folder, capsys, tmp_path):
+    (folder / "class1" / "05.png").write_text("not an image")
     for _ in ("decoded", "from the cache"):
         images = pack(list_folder(folder), 8, 1, max_bad=0.1)
         warning = capsys.readouterr().err
-        assert "1 of 12 images cannot be decoded and are skipped: 'class1/05.png'" in warning
+        assert "1 of 12 images cannot be decoded and is skipped: 'class1/05.png'" in warning
         assert values(images) == [10 * i for i in range(12) if i != 5]
         assert images.labels.tolist() == [0] * 4 + [1] * 3 + [2] * 4
         assert len(images.files) == 11
         assert "class1/05.png" not in images.files
         assert list(images.bad_files) == ["class1/05.png"]
     text = write_bad_files(images.bad_files, tmp_path).read_text()
-    assert text.startswith("class1/05.png\tneither PNG")
+    assert text.startswith("class1/05.png\tit is not PNG")
 
 
-def test_what_was_packed_when_more_was_allowed_is_judged_again(folder):
+def test_the_limit_also_applies_to_cached_images(folder):
     (folder / "class1" / "05.png").write_bytes(b"")
     pack(list_folder(folder), 8, 1, max_bad=0.5)
     with pytest.raises(InputError, match="1 of 12"):
@@ -187,20 +187,23 @@ def test_the_warning_names_five_files_at_most(folder, capsys):
     assert warning.count("\n") == 1
 
 
-def test_nothing_but_bad_files_is_an_error_whatever_is_allowed(tmp_path):
+def test_only_undecodable_files_are_an_error_whatever_is_allowed(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.png").write_bytes(b"")
-    with pytest.raises(InputError, match="1 of 1 images"):
+    with pytest.raises(
+        InputError,
+        match=r"no image in .* can be decoded; of 1 file, the first is 'a",
+    ):
         pack(list_folder(tmp_path / "own"), 8, 1, max_bad=1.0)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_a_share_that_is_none_is_refused(folder, share):
-    with pytest.raises(InputError, match="share from 0 to 1"):
-        pack(list_folder(folder), 8, 1, max_bad=share)
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
+def test_a_fraction_outside_0_to_1_is_refused(folder, fraction):
+    with pytest.raises(InputError, match=r"max_bad must be a fraction in \[0, 1\]"):
+        pack(list_folder(folder), 8, 1, max_bad=fraction)
 
 
-def test_a_damaged_member_of_an_archive_is_a_bad_file(tmp_path):
+def test_a_damaged_member_of_an_archive_is_an_undecodable_file(tmp_path):
     archive = tmp_path / "own.zip"
     picture = io.BytesIO()
     Image.new("L", (30, 30), 5).save(picture, "BMP")
@@ -215,7 +218,7 @@ def test_a_damaged_member_of_an_archive_is_a_bad_file(tmp_path):
     assert "damaged" in images.bad_files["a.bmp"]
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_old_cache(folder, packed, monkeypatch, decodes):
+def test_a_full_disk_is_an_error_and_leaves_the_old_cache(folder, packed, monkeypatch, decodes):
     pack(list_folder(folder), 8, 1)
     old = {file.name: file.read_bytes() for file in packed.iterdir()}
     Image.new("L", (9, 9), 200).save(folder / "class0" / "00.png")
@@ -229,10 +232,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_cache(folder, packed, monkey
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return super().write(content)
 
-    usual = Path.open
+    real_open = Path.open
 
     def open_on_full_disk(path: Path, mode: str = "r", *rest: object, **options: object):
-        return FullDisk(path, mode) if mode == "wb" else usual(path, mode, *rest, **options)
+        return FullDisk(path, mode) if mode == "wb" else real_open(path, mode, *rest, **options)
 
     monkeypatch.setattr(Path, "open", open_on_full_disk)
     with pytest.raises(PscoError, match=r"cannot write packed images to .*No space left") as caught:
@@ -242,15 +245,15 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_cache(folder, packed, monkey
     assert {file.name: file.read_bytes() for file in packed.iterdir()} == old
 
 
-def test_too_little_room_is_noticed_before_any_work(folder, monkeypatch, decodes):
+def test_too_little_space_is_noticed_before_any_work(folder, monkeypatch, decodes):
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(pack_module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(PscoError, match="MB are free; make room there, or set PSCO_CACHE"):
+    with pytest.raises(PscoError, match="MB are free; free some space there, or set PSCO_CACHE"):
         pack(list_folder(folder), 8, 1)
     assert decodes == []
 
 
-def test_a_cache_that_cannot_be_made_is_one_line(folder, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_created_is_a_one_line_error(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PSCO_CACHE", str(tmp_path / "file"))
     with pytest.raises(PscoError, match="cannot write packed images"):
@@ -259,7 +262,7 @@ def test_a_cache_that_cannot_be_made_is_one_line(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("ending", [".npy", ".json"])
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
-def test_a_damaged_cache_is_made_anew(folder, packed, decodes, ending, damage):
+def test_a_damaged_cache_is_rebuilt(folder, packed, decodes, ending, damage):
     pack(list_folder(folder), 8, 1)
     (file,) = packed.glob(f"*{ending}")
     if damage is None:
@@ -270,7 +273,7 @@ def test_a_damaged_cache_is_made_anew(folder, packed, decodes, ending, damage):
     assert len(decodes) == 24
 
 
-def test_a_kill_while_packing_leaves_nothing_that_is_taken_for_complete(folder, packed, decodes):
+def test_a_killed_process_leaves_nothing_that_looks_complete(folder, packed, decodes):
     script = f"""
         import time
         from pathlib import Path
@@ -291,12 +294,12 @@ def test_a_kill_while_packing_leaves_nothing_that_is_taken_for_complete(folder, 
     assert process.stdout.readline() == "in the middle\n"
     process.kill()
     process.communicate(timeout=20)
-    assert [file.suffix for file in packed.iterdir()] == [".npy"]  # what was written aside
+    assert [file.suffix for file in packed.iterdir()] == [".npy"]  # the temporary file
     assert values(pack(list_folder(folder), 8, 1)) == [10 * i for i in range(12)]
     assert len(decodes) == 12
 
 
-def test_what_dead_writers_left_is_removed_and_what_living_ones_write_is_not(folder, packed):
+def test_temporary_files_of_dead_writers_are_removed_and_fresh_ones_kept(folder, packed):
     packed.mkdir(parents=True)
     dead, alive = packed / ".dead.1.part.npy", packed / ".alive.2.part.npy"
     dead.write_bytes(b"")
@@ -307,7 +310,7 @@ def test_what_dead_writers_left_is_removed_and_what_living_ones_write_is_not(fol
     assert not dead.exists()
 
 
-def test_the_images_get_their_name_last(folder, packed, monkeypatch):
+def test_the_images_are_renamed_last(folder, packed, monkeypatch):
     order = []
     replace = Path.replace
     monkeypatch.setattr(
@@ -323,7 +326,7 @@ def test_a_listing_without_files_is_refused(folder):
         pack(type(listing)(listing.source, ()), 8, 1)
 
 
-def test_a_folder_that_vanishes_is_one_line(folder):
+def test_a_file_that_vanishes_is_a_one_line_error(folder):
     listing = list_paths([folder / "class0" / "00.png"])
     (folder / "class0" / "00.png").unlink()
     with pytest.raises(InputError, match="No such file"):

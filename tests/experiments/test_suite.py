@@ -73,7 +73,7 @@ def test_every_method_is_evaluated_from_its_run_folder_under_its_own_rule(
     again = psco.evaluate(str(tmp_path / "run"), few_glyphs, tasks=4, queries=5, rule=rule, **fast)
     assert report.per_task == again.per_task
     # After two steps PsCo's predictor still sends queries anywhere; the features must be of use.
-    if encoder.method.embeds:
+    if encoder.method.has_features:
         report = psco.evaluate(encoder, few_glyphs, tasks=20, queries=5, rule="class-mean")
     assert report.mean > 30  # chance is 20
 
@@ -92,9 +92,7 @@ def test_no_method_without_supervision_reads_a_label(name, few_glyphs, small, tm
 @pytest.mark.parametrize("name", SUPERVISED)
 def test_a_supervised_method_needs_labels(name, few_glyphs, small, tmp_path):
     changes = [*small, "train.purity=false"]
-    with pytest.raises(
-        psco.InputError, match=f"'{name}' learns from labels, and 'glyphs' has none"
-    ):
+    with pytest.raises(psco.InputError, match=f"'{name}' needs labels, and 'glyphs' has none"):
         train(few_glyphs.unlabelled(), name, tmp_path / "run", changes)
     assert not (tmp_path / "run").exists()
 
@@ -130,7 +128,7 @@ def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(monkeypatc
     assert {fact["name"] for fact in facts} == set(METHODS)
     kinds = {fact["name"]: fact["kind"] for fact in facts}
     assert {name for name, kind in kinds.items() if kind == "supervised"} == set(SUPERVISED)
-    assert {name for name, kind in kinds.items() if kind == "floor"} == FLOORS
+    assert {name for name, kind in kinds.items() if kind == "baseline"} == FLOORS
     assert kinds["psco"] == "unsupervised"
     for fact in facts:
         assert fact["summary"]
@@ -205,7 +203,7 @@ def test_what_one_method_cannot_do_is_known_before_the_first_is_trained(
         return str(caught.value)
 
     blind = few_glyphs.unlabelled()
-    assert "'protonets' learns from labels" in attempt(
+    assert "'protonets' needs labels" in attempt(
         ["moco", "protonets"], blind, ["train.purity=false"]
     )
     assert "need 30 classes" not in attempt(["moco", "maml"], changes=["train.batch_size=1000"])

@@ -16,7 +16,8 @@ from psco.evaluation.rules import RULES, Embeddings
 from psco.methods import Episode
 from psco.methods.protonets import ProtoNets, protonet_loss
 from psco.networks import Networks
-from psco.training.feed import EpisodeFeed, feed_for
+from psco.training.feed import EpisodeFeed
+from psco.training.inputs import feed_for
 
 
 def one_task_loss(support: torch.Tensor, query: torch.Tensor) -> float:

@@ -164,7 +164,7 @@ def train(pictures, out, tiny, **options):
     return psco.pretrain(pictures, out=out, **options)
 
 
-def test_a_run_begins_with_the_backbone_of_another_and_so_does_its_momentum_twin(
+def test_a_run_begins_with_the_backbone_of_another_and_so_does_its_ema_copy(
     pictures, tmp_path, tiny
 ):
     first = train(pictures, tmp_path / "first", tiny, seed=3).folder
@@ -172,13 +172,13 @@ def test_a_run_begins_with_the_backbone_of_another_and_so_does_its_momentum_twin
     method = build_method(recipe, init=True)
     wanted = psco.load(first).method.backbone.state_dict()
     assert is_loaded(method.backbone, wanted)
-    assert is_loaded(method.momentum_backbone.network, wanted)
+    assert is_loaded(method.ema.network.backbone, wanted)
     assert not is_loaded(build_method(recipe).backbone, wanted)
 
 
 @pytest.mark.parametrize(
     ("file", "unused"),
-    [("", "predictor"), ("model.safetensors", "predictor"), ("resume.pt", "momentum_backbone")],
+    [("", "predictor"), ("model.safetensors", "predictor"), ("resume.pt", "ema")],
 )
 def test_a_new_run_says_what_it_has_loaded_and_notes_it(
     pictures, tmp_path, tiny, capsys, file, unused

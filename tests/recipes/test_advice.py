@@ -60,7 +60,7 @@ def test_copies_are_grouped_by_content(check):
 def test_bad_files_are_found_with_their_reasons(check):
     assert list(check.bad) == ["cat/cut.jpg", "dog/text.png"]
     assert "truncated" in check.bad["cat/cut.jpg"]
-    assert "neither PNG" in check.bad["dog/text.png"]
+    assert "it is not PNG" in check.bad["dog/text.png"]
 
 
 def test_a_reduced_decode_also_finds_a_missing_end(tmp_path):

@@ -11,8 +11,8 @@ import torch
 import psco
 from psco.classifier.calibration import read_calibration
 from psco.methods import METHODS
-from psco.methods.base import spread
-from psco.training.collapse import LEAST_SPREAD, PATIENCE, collapse_warning, collapse_watch
+from psco.methods.base import embedding_std
+from psco.training.collapse import LEAST_STD, PATIENCE, collapse_warning, collapse_watch
 from psco.training.feed import Feed
 from psco.training.logging import read_metrics
 
@@ -23,7 +23,7 @@ SETS = {
     "one shade each": np.broadcast_to(NOISE[:, :1, :1], NOISE.shape).copy(),
     "one picture": np.repeat(NOISE[:1], 60, axis=0),
 }
-TRAINED = [name for name in METHODS if METHODS[name].kind != "floor"]
+TRAINED = [name for name in METHODS if METHODS[name].kind != "baseline"]
 
 
 def plain(images: torch.Tensor) -> torch.Tensor:
@@ -114,11 +114,11 @@ def test_fewer_images_than_a_batch_are_refused_with_a_batch_size_that_fits(tmp_p
 def test_the_spread_is_1_for_an_even_spread_and_0_for_one_point():
     normal = torch.randn(4096, 64, generator=torch.Generator().manual_seed(0))
     even = torch.nn.functional.normalize(normal, dim=1)
-    assert spread(even).item() == pytest.approx(1, abs=0.01)
-    assert spread(even[:1].expand(100, 64)) == 0
-    assert spread(even[:1]) == 0
+    assert embedding_std(even).item() == pytest.approx(1, abs=0.01)
+    assert embedding_std(even[:1].expand(100, 64)) == 0
+    assert embedding_std(even[:1]) == 0
     near = torch.nn.functional.normalize(even[:1] + 0.01 * even, dim=1)
-    assert spread(near).item() == pytest.approx(0.01, rel=0.05)
+    assert embedding_std(near).item() == pytest.approx(0.01, rel=0.05)
 
 
 def test_the_spread_is_that_of_plain_loops():
@@ -128,19 +128,21 @@ def test_the_spread_is_that_of_plain_loops():
         mean = sum(column) / 7
         deviations.append(math.sqrt(sum((x - mean) ** 2 for x in column) / 7))
     expected = math.sqrt(5) * sum(deviations) / 5
-    assert spread(torch.tensor(q)).item() == pytest.approx(expected, rel=1e-5)
+    assert embedding_std(torch.tensor(q)).item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", TRAINED)
-def test_methods_that_embed_log_their_spread(method, tmp_path, tiny):
+def test_methods_that_embed_log_their_embedding_std(method, tmp_path, tiny):
     run = train(NOISE, tmp_path / "run", tiny, method, views=(plain, plain))
-    assert all(("spread" in row) == METHODS[method].embeds for row in run.metrics)
-    if METHODS[method].embeds:
-        assert all(LEAST_SPREAD < row["spread"] < 1.01 for row in run.metrics)
+    assert all(("embedding_std" in row) == METHODS[method].has_features for row in run.metrics)
+    if METHODS[method].has_features:
+        assert all(LEAST_STD < row["embedding_std"] < 1.01 for row in run.metrics)
 
 
 def curve(*spreads: float) -> list[dict[str, float]]:
-    return [{"step": 10.0 * place, "spread": value} for place, value in enumerate(spreads, 1)]
+    return [
+        {"step": 10.0 * place, "embedding_std": value} for place, value in enumerate(spreads, 1)
+    ]
 
 
 def test_a_collapse_is_one_that_lasts():
@@ -165,7 +167,7 @@ def test_a_collapse_is_in_the_log_the_curves_and_the_report(tmp_path, tiny, caps
 
     run = train(SETS["black"], tmp_path / "run", tiny)
     assert capsys.readouterr().err.count("warning: the embeddings have collapsed") == 1
-    assert [row["spread"] for row in read_metrics(run.folder / "metrics.csv")] == [0] * 6
+    assert [row["embedding_std"] for row in read_metrics(run.folder / "metrics.csv")] == [0] * 6
     model = psco.load(run.folder)
     images = psco.ImageSet(NOISE, np.arange(60) % 4, tuple("abcd"))
     drawn = draw_tasks(images, [(2, 1)], 3, 5, 0)

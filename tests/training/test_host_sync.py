@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import psco
-from benchmarks.speed.inputs import invent_images
+from benchmarks.timing.cases import synthetic_images
 from psco.recipes.build import build_method, build_views
 from psco.recipes.recipe import load_recipe
 from psco.training.feed import Feed
@@ -89,7 +89,7 @@ def make_loop(recipe: str, folder: Path, *overrides: str) -> Loop:
     settled = load_recipe(recipe, [*small, "train.batch_size=256", *overrides])
     image = settled.image
     torch.manual_seed(0)
-    feed = Feed(invent_images(256, image.source_size, image.channels), 256, 0)
+    feed = Feed(synthetic_images(256, image.source_size, image.channels), 256, 0)
     return Loop(build_method(settled), build_views(settled), feed, settled, folder)
 
 

@@ -237,7 +237,7 @@ def test_an_existing_run_folder_is_not_touched(pictures, tmp_path, tiny):
             r"every view of 20 x 20 px .* raise scale",
         ),
         ("views.view_a={affine: {fill: [1, 2, 3]}}", r"3 levels .* the images have 1 channels"),
-        ("image.channels=3", r"image: mean needs 3 numbers \(channels\), not \[0.5\]"),
+        ("image.channels=3", r"image: mean needs one number per channel \(3\), not \[0.5\]"),
     ],
 )
 def test_bad_settings_write_nothing(pictures, tmp_path, tiny, change, message):

@@ -1,1 +1,1 @@
-"""Reading pictures: folders, archives, shards, arrays, and decoding."""
+"""Reading of images: folders, archives, tar shards, arrays, downloads, and decoding."""

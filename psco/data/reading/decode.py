@@ -1,29 +1,38 @@
-"""One encoded picture of any common kind becomes a small square of 8-bit pixels."""
+"""Decoding of one image file of any common format into a small square of 8-bit pixels."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
-from psco.errors import InputError
+from psco.data.reading.limits import MAX_PIXELS, Limits, current_limits
+from psco.errors import BROKEN_IMPORT, InputError, printable, quoted
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
-# Beginnings of files of these formats; WebP is RIFF, TIFF either II or MM.
-_BEGINNINGS = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"II", b"MM", b"BM", b"GIF8", b"P")
-MAX_PIXELS = 89_478_485  # held in memory for one picture; above it Pillow suspects a bomb, too
-_LARGE = 4_000_000  # pixels; of larger pictures only one at a time is held in memory
+# HEIC and AVIF are listed even where they cannot be decoded, so that they are reported.
+EXTENSIONS = (
+    *(".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm"),
+    *(".heic", ".heif", ".avif"),
+)
+# First bytes of files of these formats; WebP is RIFF, TIFF either II or MM.
+_SIGNATURES = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"II", b"MM", b"BM", b"GIF8", b"P")
+_AVIF_BRANDS = (b"avif", b"avis")
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_LARGE = 4_000_000  # pixels; only one larger image at a time is held in memory
 _ONE_LARGE = threading.Lock()
-# A JPEG is decoded at a half, a quarter or an eighth where that leaves twice the pixels needed:
-# the antialiased resize that follows then hides the difference to a full decode.
-_SPARE = 2
-_ORIENTATION = 0x0112  # number of the EXIF tag
-_TURNS = {
+# A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that leaves twice the pixels needed: after
+# the antialiased resize, the difference to a full decode does not show.
+_OVERSAMPLING = 2
+_ORIENTATION_TAG = 0x0112  # of EXIF
+_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,23 +44,23 @@ _TURNS = {
 
 
 class DecodeError(InputError):
-    """A file that is no picture, or a damaged one.
+    """A file that is not an image, or a damaged one.
 
     Parameters
     ----------
     name
         The file.
     reason
-        What is wrong with it, also kept as the attribute ``reason``.
+        What is wrong with it; also the attribute ``reason``.
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"cannot decode the image {name!r}: {reason}; repair or remove it")
+        super().__init__(f"cannot decode the image {quoted(name)}: {reason}; repair or remove it")
         self.reason = reason
 
 
 class Header(NamedTuple):
-    """Sides in pixels, Pillow's mode such as ``"RGB"`` and format such as ``"PNG"``."""
+    """Size in pixels, Pillow's mode such as ``"RGB"`` and its format such as ``"PNG"``."""
 
     width: int
     height: int
@@ -60,22 +69,22 @@ class Header(NamedTuple):
 
 
 def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.ndarray:
-    """Decode a picture, upright, its centre square resized to ``size``.
+    """Decode an image: its centre square, upright, resized to ``size``.
 
-    Transparent parts become white, 16-bit grey is scaled to 8 bits, an animation gives its first
-    frame, a rotation noted in the EXIF data is carried out.
+    Transparent pixels become white, 16-bit grey is scaled to 8 bits, of an animation the first
+    frame is used, and the EXIF orientation is applied.
 
     Parameters
     ----------
     content
-        The file: PNG, JPEG, WebP, TIFF, BMP, GIF or PPM.
+        The file: PNG, JPEG, WebP, TIFF, BMP, GIF, PPM, or another of `available_formats`.
     size
         Side of the result in pixels: the short side is resized to it (bicubic, antialiased) and
         the middle of the long side is kept.
     channels
         1 for grey, 3 for RGB.
     name
-        Names the file in errors.
+        Name of the file in errors.
 
     Returns
     -------
@@ -85,46 +94,64 @@ def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.n
     Raises
     ------
     DecodeError
-        If the file is no picture, is damaged or cut short, or has too many pixels. It is an
-        InputError; nothing else is raised whatever the content.
+        If the file is not an image, is damaged or cut short, or exceeds the limit on pixels (see
+        `Limits`). No other error is raised, whatever the content.
     """
-    with _one_kind_of_error(name, content), _open(content) as file:
-        file.draft("L" if channels == 1 else "RGB", (_SPARE * size, _SPARE * size))
+    limit = current_limits().pixels
+    with _one_kind_of_error(name, content), _open(content, limit) as file:
+        file.draft("L" if channels == 1 else "RGB", (_OVERSAMPLING * size, _OVERSAMPLING * size))
         pixels = file.width * file.height
-        if pixels > MAX_PIXELS:
-            raise DecodeError(name, f"{pixels} pixels are more than the {MAX_PIXELS} allowed")
+        if pixels > limit:
+            raise DecodeError(name, f"its {pixels:,} pixels exceed {MAX_PIXELS}={limit}")
         with _ONE_LARGE if pixels > _LARGE else nullcontext():
             file.load()
             square = _fit(file, size, channels)
-            turn = _TURNS.get(_orientation(file))
-            file.close()  # frees the large picture before the next one is loaded
-        return _array(square if turn is None else square.transpose(turn), channels)
+            transpose = _TRANSPOSE.get(_orientation(file))
+            file.close()  # frees the large image before the next one is loaded
+        return _array(square if transpose is None else square.transpose(transpose), channels)
 
 
 def probe_image(content: bytes, *, name: str = "image") -> Header:
-    """Read the header of a picture, without its pixels.
+    """Read the header of an image, without its pixels.
 
     Raises
     ------
     DecodeError
-        If there is no such header.
+        If it is not the header of an image.
     """
-    with _one_kind_of_error(name, content), _open(content) as file:
+    with _one_kind_of_error(name, content), _open(content, current_limits().pixels) as file:
         return Header(file.width, file.height, file.mode, file.format or "unknown")
 
 
 def begins_like_image(beginning: bytes) -> bool:
-    """Say whether the first bytes of a file may be those of a picture; never too strict."""
-    return beginning.startswith(_BEGINNINGS)
+    """Whether the first 16 bytes of a file may be those of an image; True if in doubt."""
+    return beginning.startswith(_SIGNATURES) or beginning[4:8] == b"ftyp"
+
+
+@cache
+def available_formats() -> tuple[str, ...]:
+    """Return the formats that can be decoded, by Pillow's names.
+
+    AVIF needs a Pillow that was built with it, HEIF (``.heic``) the package pillow-heif.
+    """
+    has_avif = "avif" in features.get_supported_modules()
+    formats = (*FORMATS, "AVIF") if has_avif else FORMATS
+    try:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    except BROKEN_IMPORT:
+        return formats
+    return (*formats, "HEIF")
 
 
 def square_image(image: Image.Image, size: int, channels: int) -> np.ndarray:
-    """Turn a picture in memory into (size, size, channels) uint8, as `decode_image` does."""
+    """Return an image in memory as (size, size, channels) uint8, as `decode_image` does."""
     return _array(_fit(image, size, channels), channels)
 
 
-def _open(content: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(content), formats=FORMATS)
+def _open(content: bytes, max_pixels: int) -> Image.Image:
+    if max_pixels > Limits.pixels:  # Pillow refuses images of more than twice its own limit
+        Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS or 0)
+    return Image.open(io.BytesIO(content), formats=available_formats())
 
 
 @contextmanager
@@ -133,7 +160,7 @@ def _one_kind_of_error(name: str, content: bytes) -> Iterator[None]:
         yield
     except DecodeError:
         raise
-    except Exception as error:  # damaged files make Pillow raise nearly anything
+    except Exception as error:  # a damaged file can make Pillow raise almost anything
         raise DecodeError(name, _reason(error, content)) from None
 
 
@@ -141,16 +168,21 @@ def _reason(error: Exception, content: bytes) -> str:
     if not content:
         return "the file is empty"
     if isinstance(error, UnidentifiedImageError):
-        return f"neither {', '.join(FORMATS[:-1])} nor {FORMATS[-1]}, or cut short at its beginning"
+        formats = available_formats()
+        if content[4:8] == b"ftyp" and content[8:12] in _AVIF_BRANDS and "AVIF" not in formats:
+            return "AVIF images need Pillow 11.3 or later: pip install -U pillow"
+        if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS and "HEIF" not in formats:
+            return "HEIC images need pillow-heif: pip install pillow-heif"
+        return f"it is not {', '.join(formats[:-1])} or {formats[-1]}, or its start is damaged"
     if isinstance(error, Image.DecompressionBombError):
-        return "it has too many pixels, which may be an attack (decompression bomb)"
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        return f"its pixels exceed {MAX_PIXELS}={current_limits().pixels}"
+    return printable(" ".join(str(error).split()), 200) or type(error).__name__
 
 
 def _orientation(file: Image.Image) -> int:
-    # Asked after loading, since Pillow turns a TIFF itself. Damaged EXIF data spoil no picture.
+    # Called after loading, since Pillow rotates a TIFF itself. Damaged EXIF data are ignored.
     try:
-        orientation = file.getexif().get(_ORIENTATION)
+        orientation = file.getexif().get(_ORIENTATION_TAG)
     except Exception:
         return 1
     return orientation if isinstance(orientation, int) else 1
@@ -159,8 +191,8 @@ def _orientation(file: Image.Image) -> int:
 def _fit(image: Image.Image, size: int, channels: int) -> Image.Image:
     square = ImageOps.fit(_eight_bits(image), (size, size), Image.Resampling.BICUBIC)
     if square.mode == "RGBA":
-        # Pillow weighs colours by their opacity as it resizes, so the small square may be laid on
-        # white just as well as the large picture, and sooner.
+        # Pillow weights colours by opacity when it resizes, so compositing the small square on
+        # white gives the same result as the large image, in less time.
         square = Image.alpha_composite(Image.new("RGBA", square.size, "white"), square)
     return square.convert("L" if channels == 1 else "RGB")
 
@@ -170,13 +202,13 @@ def _array(square: Image.Image, channels: int) -> np.ndarray:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Convert to one of the modes L, RGB and RGBA, where it is not one already."""
+    """Convert to one of the modes L, RGB and RGBA."""
     if image.mode.startswith("I;16"):
         return Image.fromarray(_scaled(np.asarray(image), 65535))
     if image.mode in ("I", "F"):
         values = np.nan_to_num(np.asarray(image), posinf=0, neginf=0)
-        # Only a TIFF leaves open what white is; older versions of Pillow read other 16-bit
-        # files into 32 bits.
+        # Only a TIFF leaves the value of white open; older versions of Pillow read other 16-bit
+        # files as 32 bits.
         return Image.fromarray(
             _scaled(values, 65535) if image.format in ("PNG", "PPM") else _guess_scale(values)
         )
@@ -188,7 +220,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _guess_scale(values: np.ndarray) -> np.ndarray:
-    """Take the smallest usual range (to 1, 255, 65535) that holds all values, else stretch."""
+    """Scale from the smallest usual range (to 1, 255, 65535) that holds all values, or stretch."""
     low, high = float(values.min()), float(values.max())
     for white in (1, 255, 65535):
         if low >= 0 and high <= white:
@@ -197,6 +229,6 @@ def _guess_scale(values: np.ndarray) -> np.ndarray:
 
 
 def _scaled(values: np.ndarray, white: float) -> np.ndarray:
-    # float32 holds every 16-bit number, and takes half the memory of the default.
+    # float32 represents every 16-bit integer, in half the memory of the default.
     scaled: np.ndarray = np.rint(values * np.float32(255 / white)).clip(0, 255).astype(np.uint8)
     return scaled

@@ -1,38 +1,42 @@
-"""Anybody's own pictures: a folder, an archive, a list of paths or a CSV file becomes a listing."""
+"""Listings of a user's own images: a folder, a zip archive, a list of paths or a CSV file."""
 
 from __future__ import annotations
 
 import csv
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from psco.data.reading.limits import current_limits
 from psco.data.reading.listing import Listing, image_files, list_classes
 from psco.data.reading.source import FolderSource, ZipSource, open_source
-from psco.errors import InputError
+from psco.data.reading.walk import Scan, read_regular
+from psco.errors import InputError, and_more, quoted
 
 PATH_COLUMNS = ("path", "file", "filename")
 LABEL_COLUMNS = ("label", "class")
 
 
 class ChosenFiles(FolderSource):
-    """Some files, wherever they are.
+    """Files that were named one by one, anywhere on the disk.
 
     Parameters
     ----------
     path
-        What relative names are relative to.
+        Folder to which relative names refer.
     files
         Names of the files.
     """
 
     def __init__(self, path: Path, files: Iterable[str]) -> None:
         super().__init__(path)
+        self._limits = replace(self._limits, follow_links=True)
         self._files = sorted(set(files))
 
-    def names(self) -> list[str]:
-        """List the files, sorted."""
-        return self._files
+    def scan(self) -> Scan:
+        """List the files, sorted; nothing is skipped."""
+        return Scan(self._files, {})
 
 
 def list_images(path: Path) -> Listing:
@@ -47,7 +51,7 @@ def list_images(path: Path) -> Listing:
         return list_csv(path)
     if path.is_file() and path.suffix.lower() != ".zip":
         raise InputError(
-            f"{str(path)!r} is a file; give a folder of images, a .zip archive or a .csv file"
+            f"{quoted(path)} is a file; give a folder of images, a .zip archive or a .csv file"
         )
     return list_folder(path)
 
@@ -55,8 +59,8 @@ def list_images(path: Path) -> Listing:
 def list_folder(path: Path) -> Listing:
     """List the images of a folder or a zip archive, at any depth.
 
-    If all images lie in sub-folders, the topmost sub-folder of an image is its class; else there
-    are no labels. A single folder that wraps the whole content of an archive does not count.
+    If all images are in sub-folders, the topmost sub-folder of an image is its class; otherwise
+    there are no labels. A single folder that wraps the whole content of an archive is ignored.
 
     Raises
     ------
@@ -85,20 +89,21 @@ def list_paths(paths: Sequence[str | os.PathLike[str]]) -> Listing:
     files = [os.fspath(path) for path in paths]
     if not files:
         raise InputError("the list of image files is empty")
-    _expect_files(Path(), files, "the list")
+    _check_exist(Path(), files, "the list of image files")
     return Listing(ChosenFiles(Path(), files), tuple(files), name="files")
 
 
 def list_csv(path: Path) -> Listing:
-    """List the images that a CSV file names, one a line, in this order.
+    """List the images named by a CSV file, one per line, in this order.
 
     The first line names the columns: ``path`` (or ``file``, ``filename``), relative to the folder
-    of the CSV file, and perhaps ``label`` (or ``class``). Commas, semicolons or tabs separate them.
+    of the CSV file, and optionally ``label`` (or ``class``). They are separated by commas,
+    semicolons or tabs. Paths may be written with ``/`` or, as on Windows, with backslashes.
 
     Raises
     ------
     InputError
-        If the file is no such table, a line lacks its path or label, or an image is missing.
+        If the file is not such a table, a line lacks its path or label, or an image is missing.
     """
     rows = _read_table(path)
     columns = {name.strip().lower(): place for place, name in enumerate(rows[0][1])}
@@ -106,13 +111,14 @@ def list_csv(path: Path) -> Listing:
     label_column = next((columns[name] for name in LABEL_COLUMNS if name in columns), None)
     if path_column is None:
         raise InputError(
-            f"{str(path)!r} has the columns {', '.join(map(repr, rows[0][1]))}; expected one of "
+            f"{quoted(path)} has the columns {and_more(rows[0][1], 8)}; it needs one of "
             f"{', '.join(PATH_COLUMNS)} and, for labels, one of {', '.join(LABEL_COLUMNS)}"
         )
-    files = [_cell(path, row, path_column, "path") for row in rows[1:]]
-    if not files:
-        raise InputError(f"{str(path)!r} names no images; every line after the first is one")
-    _expect_files(path.parent, files, repr(str(path)))
+    cells = [_cell(path, row, path_column, "path") for row in rows[1:]]
+    if not cells:
+        raise InputError(f"{quoted(path)} names no images; it needs a line for each image")
+    files = [_with_slashes(path.parent, cell) for cell in cells]
+    _check_exist(path.parent, files, quoted(path))
     source = ChosenFiles(path.parent, files)
     if label_column is None:
         return Listing(source, tuple(files), name=path.stem)
@@ -121,18 +127,16 @@ def list_csv(path: Path) -> Listing:
 
 
 def _read_table(path: Path) -> list[tuple[int, list[str]]]:
-    """Read the lines of a CSV file that are not empty, with their numbers; at least one."""
+    """Read the non-empty lines of a CSV file with their line numbers; at least one."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, current_limits().file_bytes).decode("utf-8-sig")
         separator = max(",;\t", key=text.partition("\n")[0].count)
         reader = csv.reader(text.splitlines(), delimiter=separator, strict=True)
         rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    except OSError as error:
-        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{str(path)!r} is no CSV file in UTF-8: {error}") from None
+        raise InputError(f"{quoted(path)} is not a CSV file in UTF-8: {error}") from None
     if not rows:
-        raise InputError(f"{str(path)!r} is empty; its first line names the columns")
+        raise InputError(f"{quoted(path)} is empty; its first line must name the columns")
     return rows
 
 
@@ -140,12 +144,23 @@ def _cell(path: Path, row: tuple[int, list[str]], place: int, what: str) -> str:
     line, cells = row
     text = cells[place].strip() if place < len(cells) else ""
     if not text:
-        raise InputError(f"line {line} of {str(path)!r} has no {what}; fill it in or remove it")
+        raise InputError(f"line {line} of {quoted(path)} has no {what}; add it or remove the line")
     return text
 
 
-def _expect_files(base: Path, files: Iterable[str], place: str) -> None:
-    missing = [file for file in files if not (base / file).is_file()]
+def _with_slashes(base: Path, name: str) -> str:
+    """Return a name with its backslashes replaced, unless there is a file of exactly this name."""
+    return name if "\\" not in name or _is_file(base / name) else name.replace("\\", "/")
+
+
+def _check_exist(base: Path, files: Sequence[str], place: str) -> None:
+    missing = [file for file in files if not _is_file(base / file)]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(f"{place} names {missing[0]!r}{more}, and there is no such file")
+        raise InputError(f"{place} names {and_more(missing)}: no such file")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long a name, or a null byte in it
+        return False

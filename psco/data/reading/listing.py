@@ -1,4 +1,4 @@
-"""Which files make up an image set, before any of them is decoded."""
+"""The files of an image set, before any of them is decoded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psco.data.reading.decode import EXTENSIONS
 from psco.data.reading.source import Source
-from psco.errors import InputError
-
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
+from psco.data.reading.walk import skipped_note
+from psco.errors import InputError, quoted
+from psco.progress import warn
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Listing:
     classes
         Class names; empty without labels.
     name, split
-        For reports.
+        Name of the data set and of the split, for messages and results.
     """
 
     source: Source
@@ -41,7 +42,7 @@ class Listing:
         return len(self.files)
 
     def file_name(self, number: int) -> str:
-        """Name a file, for messages."""
+        """Return the name of a file, for messages."""
         return self.files[number]
 
     def content(self, number: int) -> bytes:
@@ -52,18 +53,32 @@ class Listing:
 def list_classes(
     source: Source, files: list[str], names: list[str], name: str, split: str
 ) -> Listing:
-    """Make a labelled listing: ``names[i]`` is the class of ``files[i]``; classes are sorted."""
+    """Return a labelled listing: ``names[i]`` is the class of ``files[i]``; classes are sorted."""
     classes = sorted(set(names))
     number = {text: index for index, text in enumerate(classes)}
     labels = np.array([number[text] for text in names], dtype=np.int64)
     return Listing(source, tuple(files), labels, tuple(classes), name, split)
 
 
+def image_names(source: Source) -> list[str]:
+    """List the image files of a source by their extensions; warn about what is skipped."""
+    names, skipped = source.scan()
+    if skipped:
+        warn(f"in {quoted(source.path)}, {skipped_note(skipped)}")
+    return [name for name in names if name.lower().endswith(EXTENSIONS)]
+
+
 def image_files(source: Source) -> list[str]:
-    """List the image files of a source by their endings; none is an error."""
-    files = [name for name in source.names() if name.lower().endswith(EXTENSIONS)]
+    """List the image files of a source by their extensions.
+
+    Raises
+    ------
+    InputError
+        If there are none.
+    """
+    files = image_names(source)
     if not files:
         raise InputError(
-            f"no images in {str(source.path)!r}; looked for {' '.join(EXTENSIONS)} at any depth"
+            f"no images in {quoted(source.path)}; looked for {' '.join(EXTENSIONS)} at any depth"
         )
     return files

@@ -1,7 +1,8 @@
-"""Images that other libraries hold in memory: arrays, data sets of torch and of Hugging Face."""
+"""Image sets from objects in memory: arrays, torch data sets and Hugging Face data sets."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,69 +11,68 @@ from PIL import Image
 
 from psco.data.imageset import ImageSet
 from psco.data.reading.decode import decode_image, square_image
-from psco.errors import InputError
+from psco.errors import InputError, and_more
 from psco.progress import Bar
 
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
-_OVERSHOOT = 0.1  # by which bicubic resizing leaves the range of the values
+_OVERSHOOT = 0.1  # by which bicubic resizing may leave the range of the values
 
 
 def from_array(
     array: np.ndarray, labels: np.ndarray | None = None, name: str = "array"
 ) -> ImageSet:
-    """Take images that are an array already.
+    """Return an image set of the images in an array.
 
     Parameters
     ----------
     array
         (n, H, W) or (n, H, W, 1 or 3) uint8.
     labels
-        (n,) whole numbers or texts, or None.
+        (n,) integers or strings, or None.
     name
-        For reports.
+        Name of the image set.
 
     Raises
     ------
     InputError
-        If the array has another shape or type, or the labels are not one for each image.
+        If the array has another shape or type, or there is not one label per image.
     """
     numbers, classes = _number_labels(None if labels is None else labels.tolist())
     return ImageSet(array[..., None] if array.ndim == 3 else array, numbers, classes, name)
 
 
 def is_torch_dataset(source: object) -> bool:
-    """Say whether this is a ``torch.utils.data.Dataset``."""
-    from torch.utils.data import Dataset
-
-    return isinstance(source, Dataset)
+    """Whether this is a ``torch.utils.data.Dataset``."""
+    module = sys.modules.get("torch.utils.data")  # not loaded: then no object can be one
+    return module is not None and isinstance(source, module.Dataset)
 
 
 def is_hf_dataset(source: object) -> bool:
-    """Say whether this looks like a data set of Hugging Face's ``datasets``."""
+    """Whether this looks like a data set of Hugging Face's ``datasets``."""
     return isinstance(getattr(source, "features", None), Mapping)
 
 
 def from_torch_dataset(
     dataset: Any, size: int, channels: int, *, progress: bool = True
 ) -> ImageSet:
-    """Read all items of a map-style data set of torch.
+    """Read all items of a map-style torch data set.
 
     Parameters
     ----------
     dataset
-        Has a length and gives, for an index, an image or a tuple of an image and a label. An image
-        is one of Pillow's, an array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W); its
-        values are 0 to 255, or 0.0 to 1.0. Attribute ``classes``, if any, names the classes.
+        Has a length; an item is an image, or a tuple of an image and a label. An image is a Pillow
+        image, an array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W), with values from 0 to
+        255 or from 0.0 to 1.0. The attribute ``classes``, if any, names the classes.
     size, channels
-        Of the result; see `decode_image`.
+        Side and channels of the result; see `decode_image`.
     progress
         Show a progress bar on stderr.
 
     Raises
     ------
     InputError
-        If it has no length, or an item is not as said.
+        If it has no length, or an item is something else.
     """
     items = (dataset[index] for index in range(_length(dataset)))
     pairs = (item[:2] if _is_pair(item) else (item, None) for item in items)
@@ -88,25 +88,25 @@ def from_hf_dataset(dataset: Any, size: int, channels: int, *, progress: bool = 
     Parameters
     ----------
     dataset
-        Has a length, ``features`` and rows, of which the column ``image`` (or ``img``) is a Pillow
-        image or a mapping with the ``bytes`` of a file, and ``label`` the label, if any.
+        Has a length, ``features`` and rows. The column ``image`` (or ``img``) holds Pillow images
+        or mappings with the ``bytes`` of a file; the column ``label``, if any, the labels.
     size, channels
-        Of the result; see `decode_image`.
+        Side and channels of the result; see `decode_image`.
     progress
         Show a progress bar on stderr.
 
     Raises
     ------
     InputError
-        If it has no length or no such column, or an image cannot be used.
+        If it has no length or no such column, or an image is not usable.
     """
     features = dataset.features
     image = next((column for column in IMAGE_COLUMNS if column in features), None)
     label = next((column for column in LABEL_COLUMNS if column in features), None)
     if image is None:
         raise InputError(
-            f"the data set has the columns {', '.join(features)}; expected one of "
-            f"{', '.join(IMAGE_COLUMNS)} for the images"
+            f"the data set has the columns {and_more(features, 8)}; it needs one of "
+            f"{', '.join(IMAGE_COLUMNS)} with the images"
         )
     rows = (dataset[index] for index in range(_length(dataset)))
     pairs = ((row[image], row[label] if label else None) for row in rows)
@@ -119,7 +119,7 @@ def _length(dataset: Any) -> int:
         number = len(dataset)
     except TypeError:
         raise InputError(
-            f"a data set is read item by item and needs a length; {type(dataset).__name__} has none"
+            f"{type(dataset).__name__} has no length; only map-style data sets can be read"
         ) from None
     if number == 0:
         raise InputError(f"the data set {type(dataset).__name__} is empty")
@@ -163,45 +163,45 @@ def _square(image: Any, size: int, channels: int, name: str) -> np.ndarray:
         array = image
     else:
         raise InputError(
-            f"{name} is of type {type(image).__name__}; expected an image of Pillow, an array or a "
+            f"{name} is of type {type(image).__name__}; it must be a Pillow image, an array or a "
             f"tensor"
         )
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
-        raise InputError(f"{name} has shape {tuple(image.shape)}, which is no grey or RGB image")
+        raise InputError(f"{name} has shape {tuple(image.shape)}; it must be a grey or RGB image")
     return square_image(Image.fromarray(_bytes(array, name)), size, channels)
 
 
 def _bytes(array: np.ndarray, name: str) -> np.ndarray:
-    """Bring values from 0 to 255, or from 0.0 to 1.0, to uint8."""
+    """Convert values from 0 to 255, or from 0.0 to 1.0, to uint8."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind not in "fbiu":
-        raise InputError(f"{name} has values of type {array.dtype}, which are no brightnesses")
-    fraction = array.dtype.kind in "fb"
-    values = array.astype(np.float32) * (255 if fraction else 1)
-    spare = 255 * _OVERSHOOT if fraction else 0
-    if not (values.min() >= -spare and values.max() <= 255 + spare):
+        raise InputError(f"{name} has values of type {array.dtype}; they must be numbers")
+    is_fraction = array.dtype.kind in "fb"
+    values = array.astype(np.float32) * (255 if is_fraction else 1)
+    slack = 255 * _OVERSHOOT if is_fraction else 0
+    if not (values.min() >= -slack and values.max() <= 255 + slack):
         raise InputError(
-            f"{name} has values from {array.min()} to {array.max()} of type {array.dtype}; give "
-            f"whole numbers from 0 to 255 or fractions from 0 to 1, without normalising them"
+            f"{name} has values from {array.min()} to {array.max()} of type {array.dtype}; they "
+            f"must be integers from 0 to 255 or floats from 0 to 1, not normalised"
         )
     return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
 def _plain(label: Any) -> Any:
-    # Numbers of numpy and of torch become those of Python.
+    # Scalars of numpy and torch become Python numbers.
     return label.item() if getattr(label, "ndim", None) == 0 else label
 
 
 def _number_labels(
     labels: list[Any] | None, classes: Sequence[str] | None = None
 ) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Give labels numbers from 0; unless every image has a usable label, there are none.
+    """Return label indices from 0, and class names; none unless every image has a usable label.
 
-    Whole numbers that are indices into the given classes stay as they are. A negative number means
-    that the label is not known.
+    Integers that are indices into the given classes are kept. A negative integer marks an unknown
+    label.
     """
     if not labels or not all(isinstance(label, (int, str)) for label in labels):
         return None, ()

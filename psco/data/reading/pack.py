@@ -1,8 +1,8 @@
-"""Image files, decoded once into one array on disk that opens at once ever after.
+"""Image files decoded once into an array on disk, which later calls memory-map.
 
-``<cache>/packed/<key>.npy`` holds the images and ``<key>.json`` which files were skipped and why.
-The key stands for the files as they are now and for the size asked for: whatever changes, another
-key is the result. The ``.npy`` gets its name last, so that where it exists all is complete.
+``<cache>/packed/<key>.npy`` holds the images, ``<key>.json`` the files that were skipped and why.
+The key is a hash of the files' names, sizes and times, of the image size and of the decoder, so any
+change leads to another key. The ``.npy`` is renamed last: if it exists, both are complete.
 """
 
 from __future__ import annotations
@@ -19,21 +19,28 @@ import numpy as np
 from numpy.lib import format as npy
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.decode import decode_image
+from psco.data.reading.decode import available_formats, decode_image
+from psco.data.reading.limits import current_limits
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
-from psco.data.reading.undecodable import MAX_BAD, check_fraction, raise_if_too_many, reason, warn
-from psco.errors import InputError, PscoError
+from psco.data.reading.undecodable import (
+    MAX_BAD,
+    check_fraction,
+    raise_if_too_many,
+    reason,
+    warn_skipped,
+)
+from psco.errors import InputError, PscoError, quoted
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
 
-FORMAT = 1  # part of every key: raise it with any change to how images are decoded or stored
-_ABANDONED = 3600.0  # seconds since the last write after which a writer must be dead
+FORMAT = 1  # part of every key; increase it with any change to how images are decoded or stored
+_ABANDONED = 3600.0  # seconds without a write after which a writer must be dead
 
 
 @dataclass(frozen=True)
 class PackedSet(ImageSet):
-    """Images that come from files.
+    """Images decoded from files.
 
     Parameters
     ----------
@@ -55,34 +62,34 @@ def pack(
     max_bad: float = MAX_BAD,
     progress: bool = True,
 ) -> PackedSet:
-    """Decode the files of a listing, or open what an earlier call has decoded.
+    """Decode the files of a listing, or open the result of an earlier call.
 
     Parameters
     ----------
     listing
-        The files, and their labels if there are any; the result keeps their order.
+        The files, with labels if there are any; the result keeps their order.
     size, channels
-        Of every image of the result; see `decode_image`.
+        Side and channels of the result; see `decode_image`.
     max_bad
-        Share of the files, in [0, 1], that may be undecodable: these are skipped with a warning.
+        Fraction of the files, in [0, 1], that may be undecodable; they are skipped with a warning.
     progress
         Show a progress bar on stderr.
 
     Returns
     -------
     PackedSet
-        Images (n, size, size, channels), memory-mapped; what is written to them stays in memory.
+        Images (n, size, size, channels), memory-mapped copy-on-write.
 
     Raises
     ------
     InputError
         If there are no files, or too many of them are undecodable.
     PscoError
-        If the cache cannot be written, as on a full disk.
+        If the cache cannot be written, for example on a full disk.
     """
     check_fraction(max_bad)
     if not listing.files:
-        raise InputError(f"{listing.name!r} has no images")
+        raise InputError(f"{quoted(listing.name)} has no images")
     file = _cache_file(listing, size, channels)
     found = _open(file)
     if found is None:
@@ -91,15 +98,15 @@ def pack(
             found = _open(file)
         except OSError as error:
             raise PscoError(
-                f"cannot write packed images to {str(file.parent)!r}: {error.strerror or error}; "
-                f"make room there, or set PSCO_CACHE to a folder on another disk"
+                f"cannot write packed images to {quoted(file.parent)}: {error.strerror or error}; "
+                f"free some space there, or set PSCO_CACHE to a folder on another disk"
             ) from None
     if found is None:
-        raise PscoError(f"{str(file)!r} was just written and cannot be read; is the disk failing?")
+        raise PscoError(f"{quoted(file)} was just written and cannot be read; check the disk")
     images, bad = found
-    # Asked again, since more may have been allowed when these were packed.
+    # Checked again, since max_bad may have been larger when the images were packed.
     raise_if_too_many(bad, listing.files, max_bad, str(listing.source.path))
-    warn(bad, len(listing))
+    warn_skipped(bad, len(listing))
     kept = np.array([name not in bad for name in listing.files])
     return PackedSet(
         images,
@@ -116,16 +123,18 @@ def _cache_file(listing: Listing, size: int, channels: int) -> Path:
     try:
         stamp = listing.source.stamp()
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot list {str(listing.source.path)!r}: {error}") from None
-    facts = json.dumps([FORMAT, stamp, listing.files, size, channels])
-    return cache_dir() / "packed" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.npy"
+        raise InputError(f"cannot list {quoted(listing.source.path)}: {error}") from None
+    limits = current_limits()
+    decoder = [available_formats(), limits.pixels, limits.file_bytes]
+    key = json.dumps([FORMAT, stamp, listing.files, size, channels, decoder])
+    return cache_dir() / "packed" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
 
 
 def _open(file: Path) -> tuple[np.ndarray, dict[str, str]] | None:
-    """Open packed images and the reasons for what was skipped; None if not there, or damaged."""
+    """Open packed images, with the reasons for skipped files; None if absent or damaged."""
     try:
         bad: dict[str, str] = json.loads(file.with_suffix(".json").read_text())["bad"]
-        # Copy on write: torch warns about arrays that cannot be written to.
+        # Copy-on-write, since torch warns about read-only arrays.
         images: np.ndarray = np.load(file, mmap_mode="c")
     except (OSError, ValueError, KeyError, EOFError):
         return None
@@ -137,7 +146,7 @@ def _write(
 ) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(file.parent)
-    _expect_room(file.parent, len(listing) * size * size * channels)
+    _check_space(file.parent, len(listing) * size * size * channels)
     results = each_file(
         listing.source,
         listing.files,
@@ -147,9 +156,9 @@ def _write(
     )
     bad = {}
     kept = 0
-    with atomic_path(file) as aside:
-        # Plain writes, not a memory map: on a full disk these raise, while a map kills the process.
-        with aside.open("wb") as out:
+    with atomic_path(file) as temporary:
+        # Plain writes, not a memory map: on a full disk they raise, a map kills the process.
+        with temporary.open("wb") as out:
             _write_header(out, (len(listing), size, size, channels))
             for name, result in zip(listing.files, results, strict=True):
                 if isinstance(result, InputError):
@@ -165,21 +174,21 @@ def _write(
 
 
 def _write_header(out: BinaryIO, shape: tuple[int, ...]) -> None:
-    # numpy pads headers so that they keep their length when the number of rows changes.
+    # numpy pads headers, so their length does not depend on the number of rows.
     npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
-def _expect_room(folder: Path, needed: int) -> None:
+def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise OSError(f"{needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
+        raise OSError(f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
 
 
 def _remove_abandoned(folder: Path) -> None:
-    # Others may be writing here at this moment, and a writer that lives writes all the time.
-    for aside in folder.glob(".*.part*"):
+    # Other processes may be writing here; a writer that is alive writes all the time.
+    for temporary in folder.glob(".*.part*"):
         try:
-            if time.time() - aside.stat().st_mtime > _ABANDONED:
-                aside.unlink()
-        except OSError:  # another process was quicker
+            if time.time() - temporary.stat().st_mtime > _ABANDONED:
+                temporary.unlink()
+        except OSError:  # another process removed it first
             continue

@@ -1,4 +1,4 @@
-"""Work on the content of many files, on all cores, with little of it in memory at a time."""
+"""Processing of many files on all cores, with only a few of them in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psco.errors import InputError
 from psco.progress import Bar
 
 Result = TypeVar("Result")
-_AHEAD = 4  # files per core that are being worked on or wait to be fetched
+_AHEAD = 4  # files per core that are in work, or done and not yet yielded
 
 
 def each_file(
@@ -27,32 +27,32 @@ def each_file(
     title: str,
     progress: bool,
 ) -> Iterator[Result | InputError]:
-    """Give ``work(content, name)`` of each file, in order.
+    """Yield ``work(content, name)`` for each file, in order.
 
-    Threads do the work: they are as quick as processes here, since Pillow decodes without the
-    interpreter's lock, and need neither a fork nor an importable main module.
+    The work is done in threads. They are as fast as processes here, since Pillow releases the
+    interpreter lock while it decodes, and need no fork and no importable main module.
 
     Parameters
     ----------
     source, files
-        Where the files are, and which.
+        Where the files are, and their names.
     work
-        Called in several threads at a time.
+        Called in several threads at once.
     title, progress
-        Of the progress bar, and whether there is one.
+        Title of the progress bar, and whether it is shown.
 
     Yields
     ------
     Result or InputError
-        The error where reading the file or working on it raised one.
+        The error if reading or processing the file raised one.
     """
-    # An archive is read by one thread at a time: it has only one position in its file.
+    # An archive is read by one thread at a time, as it has a single file position.
     parallel = isinstance(source, FolderSource)
-    turn: AbstractContextManager[object] = nullcontext() if parallel else threading.Lock()
+    lock: AbstractContextManager[object] = nullcontext() if parallel else threading.Lock()
 
     def job(name: str) -> Result | InputError:
         try:
-            with turn:
+            with lock:
                 content = source.read(name)
             return work(content, name)
         except InputError as error:
@@ -65,7 +65,7 @@ def each_file(
         Bar(title, progress) as bar,
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")  # Pillow's, about oddities that do no harm
+        warnings.simplefilter("ignore")  # of Pillow, about harmless oddities
         for number, name in enumerate(files, start=1):
             waiting.append(pool.submit(job, name))
             if len(waiting) == _AHEAD * workers:

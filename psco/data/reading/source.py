@@ -1,4 +1,4 @@
-"""Files in a folder or in a zip archive, read alike and without unpacking anything."""
+"""Files in a folder or in a zip archive, behind one interface; nothing is unpacked."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import hashlib
 import os
 import zipfile
 import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
-from psco.errors import InputError
+from psco.data.reading.archive import leads_outside
+from psco.data.reading.limits import current_limits, too_large
+from psco.data.reading.walk import Scan, read_regular, scan_folder
+from psco.errors import InputError, quoted
 
 
 class Source(Protocol):
@@ -17,84 +20,99 @@ class Source(Protocol):
 
     path: Path
 
+    def scan(self) -> Scan:
+        """List the files that can be read, sorted, and what is skipped."""
+
     def names(self) -> list[str]:
-        """List the files, sorted; hidden ones are left out."""
+        """List the files, sorted, without hidden ones."""
 
     def read(self, name: str) -> bytes:
-        """Give the content of a file; InputError if it is missing or damaged."""
+        """Return the content of a file; InputError if it is missing, damaged or too large."""
 
     def stamp(self) -> str:
         """Identify the present content by names, sizes and times, without reading it."""
 
 
 class FolderSource:
-    """The files below a folder, at any depth."""
+    """The regular files below a folder, at any depth; see `scan_folder`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._limits = current_limits()
+
+    def scan(self) -> Scan:
+        """List the files that can be read, sorted, and what is skipped."""
+        return scan_folder(self.path, self._limits.follow_links)
 
     def names(self) -> list[str]:
-        """List the files, sorted; hidden ones are left out."""
-        # Plain strings: pathlib takes four times as long, which shows with tens of thousands.
-        found = []
-        skip = len(os.path.join(self.path, ""))  # noqa: PTH118
-        for folder, folders, files in os.walk(self.path, followlinks=True):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            below = f"{folder}{os.sep}"[skip:].replace(os.sep, "/")
-            found += [below + name for name in files if not name.startswith(".")]
-        return sorted(found)
+        """List the files, sorted, without hidden ones."""
+        return self.scan().names
 
     def read(self, name: str) -> bytes:
-        """Give the content of a file; InputError if it cannot be read."""
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot read {str(self.path / name)!r}: {error.strerror}") from None
+        """Return the content of a file; InputError if it cannot be read or is too large."""
+        return read_regular(self.path / name, self._limits.file_bytes)
 
     def stamp(self) -> str:
         """Identify the present content by names, sizes and times, without reading it."""
-        total = hashlib.sha256()
+        digest = hashlib.sha256()
         base = os.path.join(self.path, "")  # noqa: PTH118
         for name in self.names():
             try:
                 about = os.stat(base + name)  # noqa: PTH116
-                facts = f"{about.st_size}|{about.st_mtime_ns}"
-            except FileNotFoundError:  # a link to nowhere: reading it will say so
-                facts = "missing"
-            total.update(os.fsencode(f"{name}|{facts}\n"))
-        return f"{self.path.resolve()}|{total.hexdigest()[:32]}"
+                version = f"{about.st_size}|{about.st_mtime_ns}"
+            except FileNotFoundError:  # a dangling link, which reading will report
+                version = "missing"
+            digest.update(os.fsencode(f"{name}|{version}\n"))
+        return f"{self.path.resolve()}|{digest.hexdigest()[:32]}"
 
 
 class ZipSource:
-    """The files of a zip archive; one with names that lead out of it is refused."""
+    """The files of a zip archive; one with names that lead outside of it is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._limits = current_limits()
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise InputError(f"{str(path)!r} is no zip archive, or cut short ({error})") from None
+            raise InputError(
+                f"{quoted(path)} is not a zip archive, or is cut short ({error})"
+            ) from None
         for info in self._zip.infolist():
             if not info.filename:
-                raise InputError(f"{str(path)!r} holds a file without a name: it is damaged")
-            place = PurePosixPath(info.filename)
-            if place.is_absolute() or ".." in place.parts or "\\" in info.filename:
-                raise InputError(f"{str(path)!r} holds {info.filename!r}, which leads out of it")
+                raise InputError(f"{quoted(path)} is damaged: it has a file without a name")
+            if leads_outside(info.filename):
+                raise InputError(
+                    f"{quoted(path)} is unsafe: the name {quoted(info.filename)} leads outside of "
+                    f"it; pack the archive again"
+                )
+
+    def scan(self) -> Scan:
+        """List the files, sorted; nothing is skipped."""
+        return Scan(self.names(), {})
 
     def names(self) -> list[str]:
-        """List the files, sorted; hidden ones and those of macOS's resource forks are left out."""
-        names = (info.filename for info in self._zip.infolist() if not info.is_dir())
+        """List the files, sorted, without hidden ones and resource forks of macOS."""
+        names = {info.filename for info in self._zip.infolist() if not info.is_dir()}
         hidden = (".", "__MACOSX")
         return sorted(n for n in names if not any(p.startswith(hidden) for p in n.split("/")))
 
     def read(self, name: str) -> bytes:
-        """Give the content of a file; InputError if it is missing or damaged."""
+        """Return the content of a file; InputError if it is missing, damaged or too large."""
+        where = f"{quoted(name)} in {quoted(self.path)}"
         try:
+            # zipfile never returns more than the table of contents states.
+            size = self._zip.getinfo(name).file_size
+            if size > self._limits.file_bytes:
+                reason = too_large(size, self._limits.file_bytes)
+                raise InputError(f"cannot read {where}: {reason}")
             return self._zip.read(name)
+        except InputError:
+            raise
         except (KeyError, OSError, EOFError, ValueError, RuntimeError) as error:
-            raise InputError(f"cannot read {name!r} in {str(self.path)!r}: {error}") from None
+            raise InputError(f"cannot read {where}: {error}") from None
         except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-            raise InputError(f"{name!r} in {str(self.path)!r} is damaged: {error}") from None
+            raise InputError(f"{where} is damaged: {error}") from None
 
     def stamp(self) -> str:
         """Identify the present content by names, sizes and times, without reading it."""
@@ -114,4 +132,4 @@ def open_source(path: Path) -> Source:
         return FolderSource(path)
     if path.is_file():
         return ZipSource(path)
-    raise InputError(f"there is no folder or zip archive {str(path)!r}")
+    raise InputError(f"there is no folder or zip archive {quoted(path)}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.listing import EXTENSIONS, Listing, image_files, list_classes
+from psco.data.reading.listing import Listing, image_files, image_names, list_classes
 from psco.data.reading.pack import pack
 from psco.data.reading.source import FolderSource, Source
 from psco.data.sets.catalogue import data_folder, describe, image_source, missing_files
@@ -112,7 +112,7 @@ def _class_folders(name: str, source: Source, place: Path) -> Groups:
     paper; so it does for all classes of a data set without splits, where ``test`` is often a folder
     of unsorted images.
     """
-    files = [PurePosixPath(file) for file in source.names() if file.lower().endswith(EXTENSIONS)]
+    files = [PurePosixPath(file) for file in image_names(source)]
     sorted_ones = [file for file in files if len(file.parts) > 1]
     if not sorted_ones:
         raise missing_files(name, place, "images in class folders")

@@ -1,4 +1,4 @@
-"""Which data sets may be downloaded, from where, and how to tell that they have arrived whole."""
+"""The data sets that can be downloaded: their mirrors and checksums."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 from psco.data.reading.archive import extract
 from psco.data.reading.download import download
 from psco.data.sets.catalogue import describe
-from psco.errors import InputError
+from psco.errors import InputError, quoted
 
-# More than any of these data sets has: an archive beyond it is not what it claims to be.
-_MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
+# More than any of these data sets has, packed or unpacked.
+_MAX_BYTES, _MAX_FILES = 1 << 30, 100_000
 
 
 class Remote(NamedTuple):
@@ -26,7 +26,7 @@ _OMNIGLOT = (
     "https://raw.githubusercontent.com/brendenlake/omniglot/master/python",
     "https://github.com/brendenlake/omniglot/raw/master/python",
 )
-# Only what its licence allows to be passed on, from hosts that offer it for download.
+# Only data sets whose licence allows redistribution, from hosts that offer them for download.
 REMOTES = {
     "omniglot": (
         Remote(
@@ -57,14 +57,14 @@ REMOTES = {
 def download_benchmark(
     name: str, root: Path, *, unpack: bool = False, progress: bool = True
 ) -> list[Path]:
-    """Download a data set into its folder below ``root``; what is there already is kept.
+    """Download a data set into its folder below ``root``; existing files are kept.
 
     Parameters
     ----------
     name, root
-        Which data set, and the folder to hold it.
+        The data set, and the folder that holds data sets.
     unpack
-        Also unpack the archives beside themselves; nothing here needs that.
+        Also unpack the archives, next to them; the loaders do not need that.
     progress
         Show progress bars on stderr.
 
@@ -76,24 +76,30 @@ def download_benchmark(
     Raises
     ------
     InputError
-        If the name is not known, or the data set cannot be downloaded by a program.
+        If the name is unknown, or the data set cannot be downloaded automatically.
     PscoError
-        If no mirror answers; the message says which file to put where.
+        If no mirror responds; the message says which file to put where.
     """
     about = describe(name)
     folder = root / (about.folder or name)
     if name not in REMOTES:
         raise InputError(
-            f"{name} cannot be downloaded by psco (those that can: {', '.join(REMOTES)}); get it "
-            f"from {about.source}, and put into {str(folder)!r}: {about.files}"
+            f"{name} cannot be downloaded automatically (only {', '.join(REMOTES)} can); get it "
+            f"from {about.source}, and put into {quoted(folder)}: {about.files}"
         )
     archives = [
-        download(remote.urls, folder / remote.name, md5=remote.md5, progress=progress)
+        download(
+            remote.urls,
+            folder / remote.name,
+            md5=remote.md5,
+            max_bytes=_MAX_BYTES,
+            progress=progress,
+        )
         for remote in REMOTES[name]
     ]
     if not unpack:
         return archives
     return [
-        extract(archive, archive.with_suffix(""), max_bytes=_MOST_BYTES, max_files=_MOST_FILES)
+        extract(archive, archive.with_suffix(""), max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
         for archive in archives
     ]

@@ -18,7 +18,7 @@ from PIL import Image
 
 from psco.data.imageset import ImageSet
 from psco.data.reading.decode import square_image
-from psco.data.reading.listing import EXTENSIONS, Listing, list_classes
+from psco.data.reading.listing import Listing, image_names, list_classes
 from psco.data.reading.pack import pack
 from psco.data.reading.source import FolderSource, Source
 from psco.data.sets.catalogue import data_folder, image_source, missing_files
@@ -67,7 +67,7 @@ def list_miniimagenet(split: str = "train", root: str | Path | None = None) -> L
     if pickled.is_file():
         return _from_pickle(pickled, settled)
     source = image_source("miniimagenet", place)
-    files = [file for file in source.names() if file.lower().endswith(EXTENSIONS)]
+    files = image_names(source)
     table = _read_table(source, place, f"{settled}.csv")
     if table is None:
         files = [file for file in files if settled in file.split("/")[-3:-2]]

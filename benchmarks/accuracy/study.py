@@ -1,13 +1,13 @@
-"""What single changes of a recipe are worth, measured on validation classes and never on test.
+"""Measure what single changes of a recipe are worth, on validation classes and never on test.
 
-    python benchmarks/study.py omniglot --out runs/study
-    python benchmarks/study.py omniglot --out runs/study --threads 1 --part 1/2  # and 2/2 beside it
-    python benchmarks/study.py omniglot --out runs/study --table results/omniglot-fast/study.md
+    python -m benchmarks.accuracy.study omniglot --out runs/study
+    python -m benchmarks.accuracy.study omniglot --out runs/study --threads 1 --part 1/2  # and 2/2
+    python -m benchmarks.accuracy.study omniglot --out runs/study --table FILE
 
 Every variant (`study_variants.py`) is the base recipe with one change, trained on the training
-split with every seed. A finished run leaves OUT/STUDY/VARIANT-seed-S.json, a line with its accuracy
-in every validation task; such runs are not repeated, and one that was interrupted continues. The
-table compares each variant with the base task by task.
+split with every seed. A finished run leaves OUT/STUDY/VARIANT-seed-S.json with its accuracy in
+every validation task. Such runs are not repeated, and an interrupted one continues. The table
+compares each variant with the base task by task.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from study_variants import BASE, HEADS, HEADS_FROM, STUDIES, Study
 
+from benchmarks.accuracy.study_variants import BASE, HEADS, HEADS_FROM, STUDIES, Study
+from benchmarks.timing.turns import describe_environment
 from psco.classifier.pretraining import pretrain
 from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
@@ -32,7 +33,6 @@ from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
 from psco.evaluation.result import interval
 from psco.files.atomic import atomic_path
 from psco.recipes.recipe import Recipe, check_recipe, load_recipe
-from psco.training.environment import environment
 from psco.training.run import Run
 
 TRAIN, VALIDATION = "train", "val"
@@ -41,23 +41,26 @@ Results = dict[tuple[str, int], dict[str, Any]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", choices=STUDIES, metavar="STUDY", help=", ".join(STUDIES))
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--variants", nargs="+", help="only these; the base is always among them")
+    parser.add_argument("--variants", nargs="+", help="only these and the base")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--epochs", type=float, help="of a run; by default the study's")
-    parser.add_argument("--steps", type=int, help="instead of epochs, to try the script out")
+    parser.add_argument("--epochs", type=float, help="of a run; the study has a default")
+    parser.add_argument("--steps", type=int, help="of a run, instead of epochs")
     parser.add_argument("--tasks", type=int, default=1000, help="of each setting")
     parser.add_argument("--threads", type=int, help="of torch")
     parser.add_argument("--part", default="1/1", help="1/2 does every other run, 2/2 the rest")
     parser.add_argument("--set", nargs="+", default=[], metavar="A.B=C", help="change all runs")
-    parser.add_argument("--table", type=Path, help="only write the table of what is done, here")
+    parser.add_argument("--table", type=Path, help="only write the table of finished runs, here")
+    parser.add_argument("--quick", action="store_true", help="2 steps, 5 tasks, one variant")
     options = parser.parse_args()
     study = STUDIES[options.study]
+    if options.quick:
+        options.steps, options.tasks, options.variants = 2, 5, [next(iter(study.variants))]
     if unknown := set(options.variants or ()) - set(study.variants) - {BASE}:
-        known = ", ".join(study.variants)
-        parser.error(f"no such variants: {', '.join(unknown)}; there are {known}")
+        names = ", ".join(study.variants)
+        parser.error(f"unknown variants: {', '.join(sorted(unknown))}; there are {names}")
     folder = options.out / options.study
     if options.table is None:
         run_study(study, options, folder)
@@ -68,7 +71,7 @@ def main() -> None:
 
 
 def run_study(study: Study, options: argparse.Namespace, folder: Path) -> None:
-    """Train and test whatever is missing of this process's part."""
+    """Train and evaluate the missing runs of this process's part."""
     if options.threads:
         torch.set_num_threads(options.threads)
     part, parts = map(int, options.part.split("/"))
@@ -76,11 +79,11 @@ def run_study(study: Study, options: argparse.Namespace, folder: Path) -> None:
     jobs = [(name, seed) for name in dict.fromkeys(names) for seed in options.seeds]
     for name, seed in jobs[part - 1 :: parts]:
         file = folder / f"{name}-seed-{seed}.json"
-        recipe = settle(study, options, name, seed)
+        recipe = resolve_recipe(study, options, name, seed)
         if file.exists():
             if check_recipe(json.loads(file.read_text())["recipe"], str(file)) != recipe:
-                sys.exit(f"{file} was made with other settings: remove it or choose another --out")
-            print(f"{file} is done", file=sys.stderr)
+                sys.exit(f"{file} has other settings; remove it or choose another --out")
+            print(f"{file} exists, skipped", file=sys.stderr)
             continue
         images = training_images(study.data, recipe, study.every)
         out, title = folder / "runs" / f"{name}-seed-{seed}", f"{name}, seed {seed}"
@@ -95,17 +98,17 @@ def run_study(study: Study, options: argparse.Namespace, folder: Path) -> None:
             "steps": run.steps,
             "minutes": round(run.metrics[-1]["seconds"] / 60, 2),
             "last": run.metrics[-1],
-            "results": test(study, options, run, HEADS if name == BASE else ()),
+            "results": evaluate_run(study, options, run, HEADS if name == BASE else ()),
             "recipe": run.recipe.model_dump(mode="json"),
-            "environment": environment(),
+            "environment": describe_environment("benchmarks.accuracy.study"),
         }
         with atomic_path(file) as aside:
             aside.write_text(json.dumps(facts) + "\n")
         shutil.rmtree(run.folder)
 
 
-def settle(study: Study, options: argparse.Namespace, name: str, seed: int) -> Recipe:
-    """Give the recipe of a variant."""
+def resolve_recipe(study: Study, options: argparse.Namespace, name: str, seed: int) -> Recipe:
+    """Return the recipe of a variant."""
     length = f"train.epochs={options.epochs or study.epochs}"
     if options.steps:
         length = f"train.steps={options.steps}"
@@ -114,7 +117,7 @@ def settle(study: Study, options: argparse.Namespace, name: str, seed: int) -> R
 
 
 def training_images(data: str, recipe: Recipe, every: int) -> ImageSet:
-    """Load the training split, or a fixed part of it."""
+    """Load the training split, or every n-th image of it."""
     images = open_split(data, TRAIN, recipe)
     if every == 1:
         return images
@@ -123,10 +126,10 @@ def training_images(data: str, recipe: Recipe, every: int) -> ImageSet:
     return ImageSet(pixels, labels, images.classes, images.name, images.split)
 
 
-def test(
+def evaluate_run(
     study: Study, options: argparse.Namespace, run: Run, heads: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Give the accuracies on validation tasks, by the method's rule and, from 5 shots, others."""
+    """Return accuracies on validation tasks: the method's rule, and from 5 shots others."""
     encoder = load(run.folder)
     images = open_split(study.data, VALIDATION, run.recipe)
     drawn = draw_tasks(images, study.settings, QUERIES, options.tasks, 0)
@@ -141,25 +144,25 @@ def test(
 
 
 def open_split(data: str, split: str, recipe: Recipe) -> ImageSet:
-    """Load images as a recipe wants them."""
+    """Load images in the size and channels of a recipe."""
     image = recipe.image
     return load_dataset(data, split, size=image.source_size, channels=image.channels)
 
 
 def read_results(folder: Path) -> Results:
-    """Read what is done: by variant and seed."""
+    """Read the finished runs, by variant and seed."""
     lines = [json.loads(file.read_text()) for file in sorted(folder.glob("*-seed-*.json"))]
     return {(line["variant"], line["seed"]): line for line in lines}
 
 
 def to_markdown(study: Study, results: Results) -> str:
-    """Write the table: accuracies, and differences to the base on the same tasks."""
+    """Return the table: accuracies, and differences to the base on the same tasks."""
     base = {seed: line for (name, seed), line in results.items() if name == BASE}
     if not base:
         return f"# {study.data}\n\nThe base is not trained yet.\n"
     about = next(iter(base.values()))
     own = about["results"][0]
-    rules = [own["rule"], *(rule for rule in HEADS if any_of(about, rule))]
+    rules = [own["rule"], *(rule for rule in HEADS if has_rule(about, rule))]
     head = [
         "variant",
         "change",
@@ -173,8 +176,8 @@ def to_markdown(study: Study, results: Results) -> str:
         f"{', '.join(f'`{override}`' for override in study.overrides)}. "
         f"Accuracy in percent on {own['tasks']} tasks of the validation split (never the test "
         f"split) after {about['steps']} steps, mean of the seeds. In brackets the difference to "
-        "the base on the same tasks with its 95 % interval over the tasks, then that of each "
-        "seed: what the seeds disagree about is chance.",
+        "the base on the same tasks with its 95 % interval over the tasks, then the difference "
+        "of each seed; where the seeds disagree, it is chance.",
         "",
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",
@@ -195,11 +198,11 @@ def to_markdown(study: Study, results: Results) -> str:
 def row_cells(
     study: Study, results: Results, name: str, rule: str, base_rule: str, seeds: list[int]
 ) -> Iterator[str]:
-    """Give a cell for each setting: the mean and, unless it is the base itself, the difference."""
+    """Yield a cell for each setting: the mean and, except for the base, the difference."""
     for setting in study.settings:
         mine = [per_task(results[name, seed], rule, setting) for seed in seeds]
         theirs = [per_task(results[BASE, seed], base_rule, setting) for seed in seeds]
-        if mine[0] is None:
+        if not mine[0]:
             yield ""
             continue
         cell = f"{np.mean(mine):.2f}"
@@ -211,16 +214,16 @@ def row_cells(
         yield cell
 
 
-def per_task(line: dict[str, Any], rule: str, setting: tuple[int, int]) -> list[float] | None:
-    """Find the accuracies of a rule in a setting; None if it was not tried there."""
+def per_task(line: dict[str, Any], rule: str, setting: tuple[int, int]) -> list[float]:
+    """Return the accuracies of a rule in a setting, none if it was not evaluated there."""
     for row in line["results"]:
         if row["rule"] == rule and (row["ways"], row["shots"]) == setting:
             return list(row["per_task"])
-    return None
+    return []
 
 
-def any_of(line: dict[str, Any], rule: str) -> bool:
-    """Tell whether a rule was tried at all."""
+def has_rule(line: dict[str, Any], rule: str) -> bool:
+    """Whether a rule was evaluated at all."""
     return any(row["rule"] == rule for row in line["results"])
 
 

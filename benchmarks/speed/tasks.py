@@ -1,4 +1,4 @@
-"""Few-shot tasks to time the rules with, and the rules' loops over single tasks."""
+"""Synthetic few-shot tasks to time the rules with, and loops over single tasks to compare with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Task = tuple[Embeddings, Tensor, Embeddings, int]  # supports, their labels, que
 
 
 def make_heads(width: int, hidden: int, out: int) -> Heads:
-    """Make fresh heads whose BatchNorm has seen features."""
+    """Return untrained heads whose BatchNorm statistics come from synthetic features."""
     torch.manual_seed(0)
     g, h = projector(width, hidden, out), predictor(out, hidden)
     with torch.no_grad():
@@ -31,12 +31,12 @@ def make_heads(width: int, hidden: int, out: int) -> Heads:
 def make_tasks(
     heads: Heads, tasks: int, ways: int = 5, shots: int = 5, queries: int = 15, width: int = 256
 ) -> tuple[Task, Tensor]:
-    """Draw tasks of Gaussian clusters, rectified, as a backbone's features are.
+    """Draw tasks of Gaussian clusters, rectified like the features of a backbone.
 
     Parameters
     ----------
     heads
-        Make the representations of the features (width,).
+        Map features (width,) to embeddings.
     tasks, ways, shots, queries
         T, N, K, and Q of each class.
     width
@@ -45,7 +45,7 @@ def make_tasks(
     Returns
     -------
     tuple
-        The tasks, and the true classes (T, N Q) of their queries.
+        The tasks, and the true classes (T, NQ) of their queries.
     """
     generator = torch.Generator().manual_seed(1)
     centres = torch.randn(tasks, ways, width, generator=generator)
@@ -64,15 +64,15 @@ def make_tasks(
     return (sample(labels), labels, sample(truth), ways), truth
 
 
-def first(task: Task, number: int) -> Task:
-    """Give the first tasks."""
+def first_tasks(task: Task, number: int) -> Task:
+    """Return the first tasks."""
     support, labels, query, ways = task
-    some = torch.arange(min(number, len(labels)))
-    return support[some], labels[some], query[some], ways
+    chosen = torch.arange(min(number, len(labels)))
+    return support[chosen], labels[chosen], query[chosen], ways
 
 
 def prototype_loop(task: Task, heads: Heads) -> Tensor:
-    """Apply the rule `prototype` to one task after the other: scores (T, Q, N)."""
+    """Apply the rule `prototype` to one task after the other and return scores (T, Q, N)."""
     support, labels, query, ways = task
     rule, scores = RULES["prototype"](), []
     for number in range(len(labels)):
@@ -82,16 +82,16 @@ def prototype_loop(task: Task, heads: Heads) -> Tensor:
 
 
 def adapt_loop(task: Task, heads: Heads, steps: int = 50) -> Tensor:
-    """Adapt a copy of the heads, with an optimiser of its own, to one task after the other.
+    """Adapt a copy of the heads, with a fresh optimiser, to one task after the other.
 
     Parameters
     ----------
     task
         T tasks.
     heads
-        Left as they are.
+        Not changed.
     steps
-        Of SGD on all supports of a task.
+        Steps of SGD on all supports of a task.
 
     Returns
     -------

@@ -1,39 +1,40 @@
-"""What `psco bench` measures: the settings of the paper, or toy ones that only exercise it."""
+"""What `make bench` measures: the settings of the paper, or toy ones for a trial run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.speed.inputs import Case
 from benchmarks.speed.limit import GEMM_SIZES
+from benchmarks.timing.cases import Case
 from psco.errors import InputError, unknown_name
 
 PARTS = ("step", "naive", "limit", "evaluate", "growth", "start")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Settings:
     """Sizes and lengths of a benchmark.
 
     Parameters
     ----------
     parts
         Which of ``PARTS`` to measure.
-    repeats, steps
-        Turns of every side, and training steps in a turn, besides those of the warm-up.
+    turns, steps
+        Number of turns, and training steps of each side in a turn after the warm-up.
     base, large
-        The setting that everything is measured at, and the larger network.
+        The setting that everything is measured at, and a larger network.
     queues, batches, shots
-        Sizes at which step times show growth; the base's own size is among them.
+        Sizes at which growth is measured; the base's own size is among them.
     gemm_sizes
         Sides of the matrices whose product is the limit.
     tasks, loop_tasks, hidden
-        Few-shot tasks of a turn, fewer for the slow loop, and the width of the heads.
+        Few-shot tasks in a turn, fewer for the slow loop, and the width of the heads.
     """
 
     parts: tuple[str, ...] = PARTS
-    repeats: int = 7
-    steps: int = 9
+    turns: int = 12  # even, so that each order of the sides occurs equally often
+    steps: int = 6
     base: Case = field(default_factory=Case)
     large: Case = field(default_factory=lambda: Case("miniimagenet", images=4096))
     queues: tuple[int, ...] = (4096, 16384, 65536)
@@ -46,13 +47,13 @@ class Plan:
 
     @property
     def growth_steps(self) -> int:
-        """Steps of a turn in the part `growth`, which has many and large sides."""
-        return max(1, self.steps // 3)
+        """Steps in a turn of the part `growth`, which has many sides and large ones."""
+        return max(1, self.steps // 2)
 
 
 _TOY = ("backbone.width=4", "heads={hidden: 16, out: 8}", "train.batch_size=8")
-QUICK = Plan(
-    repeats=3,
+QUICK = Settings(
+    turns=6,
     steps=2,
     base=Case("omniglot", (*_TOY, "method.queue_size=32"), 64),
     large=Case("miniimagenet", (*_TOY, "method.queue_size=32", "train.batch_size=4"), 64),
@@ -66,29 +67,29 @@ QUICK = Plan(
 )
 
 
-def make_plan(
-    parts: tuple[str, ...] = (),
+def choose_settings(
+    parts: Sequence[str] = (),
     repeats: int | None = None,
     steps: int | None = None,
     quick: bool = False,
-) -> Plan:
-    """Settle a plan; None and no parts leave what the full or the quick plan has.
+) -> Settings:
+    """Return the full or the quick settings, with what was given in their place.
 
     Raises
     ------
     InputError
-        For a part that does not exist, or numbers below 1.
+        For an unknown part, or numbers below 1.
     """
-    plan = QUICK if quick else Plan()
+    settings = QUICK if quick else Settings()
     for part in parts:
         if part not in PARTS:
             raise unknown_name("part", part, PARTS)
     for name, value in {"repeats": repeats, "steps": steps}.items():
         if value is not None and value < 1:
-            raise InputError(f"--{name} must be at least 1, not {value}")
+            raise InputError(f"--{name} must be at least 1, got {value}")
     return replace(
-        plan,
+        settings,
         parts=tuple(part for part in PARTS if not parts or part in parts),
-        repeats=repeats or plan.repeats,
-        steps=steps or plan.steps,
+        turns=repeats or settings.turns,
+        steps=steps or settings.steps,
     )

@@ -1,4 +1,4 @@
-"""The variants of the study: for each data set a base recipe, and single changes of it."""
+"""The variants of the study: for each data set a base recipe and single changes to it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ FOUR = [(5, 1), (5, 5), (20, 1), (20, 5)]  # ways and shots
 
 
 def both(*parts: str) -> list[str]:
-    """Change both views alike: ``both("elastic=null")``."""
+    """Change both views in the same way: ``both("elastic=null")``."""
     return [f"views.{view}.{part}" for part in parts for view in ("view_a", "view_b")]
 
 
 def views(parts: str) -> list[str]:
-    """Give both views other parts: ``views("{crop: {}}")``."""
+    """Replace the parts of both views: ``views("{crop: {}}")``."""
     return [f"views.{view}={parts}" for view in ("view_a", "view_b")]
 
 
 @dataclass(frozen=True)
 class Study:
-    """A data set, the recipe that is changed, and what is tried.
+    """A data set, the recipe that is changed, and the changes.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ class Study:
     recipe, overrides
         The base.
     epochs
-        Length of a run, unless asked for otherwise.
+        Default length of a run.
     settings
         Ways and shots of the validation tasks.
     every
-        Of the training images only every so manieth is used, always the same ones.
+        Use every n-th training image only.
     variants
-        Overrides by name, each of them one change, or those that go together.
+        Overrides by name; each is one change, or several that belong together.
     """
 
     data: str
@@ -47,7 +47,7 @@ class Study:
     every: int = 1
 
 
-# Changes that mean the same for all data.
+# Changes that apply to all data sets.
 COMMON = {
     "shots-1": ["method.shots=1"],
     "own-view": ["method.own_view=true"],
@@ -63,7 +63,7 @@ COMMON = {
     "moco-temperature-0.07": ["method.moco_temperature=0.07"],
 }
 
-# Of a single shot, the reciprocal filter always leaves one.
+# With a single shot the reciprocal filter has no effect.
 FOR_MANY_SHOTS = ("shots-1", "reciprocal-1", "reciprocal-3")
 
 HANDWRITING = (
@@ -73,16 +73,16 @@ HANDWRITING = (
 AFFINE_WEAKER = "affine={rotation: 10, shear: 0.17, log_scale: [-0.17, 0.13], shift: 0.13}"
 AFFINE_STRONGER = "affine={rotation: 22, shear: 0.37, log_scale: [-0.37, 0.3], shift: 0.3}"
 
-# What has helped alone.
+# The changes that help on their own.
 TOGETHER = [*both("stroke={}"), "method.own_view=true", "method.shots=1"]
 
-# What the recipe had before anything was chosen about them.
+# Values of the paper, from before the recipe's own were chosen.
 PAPER_QUEUE = ["method.momentum=0.99", "method.queue_size=16384"]
 
 OMNIGLOT = Study(
     data="omniglot",
     recipe="omniglot-fast",
-    # Before anything was chosen.
+    # The recipe before any of its values were chosen.
     overrides=[
         *both("stroke=null", "elastic.sigma=0.03"),
         "views.at_test=0",
@@ -123,7 +123,7 @@ OMNIGLOT = Study(
     },
 )
 
-# What was chosen from OMNIGLOT's short runs, in longer ones: pseudo-labels are better by then.
+# The choices from OMNIGLOT's short runs, in longer ones, where pseudo-labels are better.
 OMNIGLOT_LONGER = Study(
     data="omniglot",
     recipe="omniglot-fast",
@@ -148,7 +148,7 @@ OMNIGLOT_LONGER = Study(
 GLYPHS = Study(
     data="glyphs",
     recipe="glyphs",
-    # Before anything was chosen.
+    # The recipe before any of its values were chosen.
     overrides=[*views("{crop: {scale: [0.4, 1.0]}}"), "method.moco_temperature=0.2"],
     epochs=3,
     settings=FOUR,
@@ -195,6 +195,6 @@ STUDIES = {
     "glyphs": GLYPHS,
     "miniimagenet": MINIIMAGENET,
 }
-# Rules that are tried on the network of the base, where there are shots enough to learn from.
+# Rules that are also evaluated on the base, in settings with at least HEADS_FROM shots.
 HEADS = ("ridge", "logistic")
 HEADS_FROM = 5

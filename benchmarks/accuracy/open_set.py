@@ -1,6 +1,6 @@
-"""Calibration and rejection of classifiers on classes that a run has not seen.
+"""Measure calibration and rejection of classifiers on classes that a run has not seen.
 
-    python benchmarks/open_set.py runs/demo --data glyphs --out results/classifier/glyphs.json
+    python -m benchmarks.accuracy.open_set runs/demo --data glyphs --out FILE
 
 A run without ``calibration.json`` is calibrated first, on the training images of the data set.
 """
@@ -10,21 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
+from functools import partial
 from pathlib import Path
 
 import psco
+from benchmarks.timing.turns import describe_environment
 from psco.classifier.calibration import CALIBRATION, calibrate_run
 from psco.files.atomic import atomic_path
 from psco.training.checkpoint import METRICS
-from psco.training.environment import environment
 from psco.training.logging import read_metrics
 
-SETTINGS = [(5, 1), (20, 1), (5, 5), (20, 5)]
+SETTINGS = [(5, 1), (20, 1), (5, 5), (20, 5)]  # ways and shots
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--data", required=True)
     parser.add_argument("--split", default="test")
@@ -35,29 +35,36 @@ def main() -> None:
 
     encoder = psco.load(options.run)
     image = encoder.recipe.image
-    size = {"size": image.source_size, "channels": image.channels}
+    load = partial(psco.load_dataset, size=image.source_size, channels=image.channels)
     if not (options.run / CALIBRATION).is_file():
-        calibrate_run(options.run, psco.load_dataset(options.data, "train", **size))
-    images = psco.load_dataset(options.data, options.split, **size)
-    points = encoder.embed(images.images)
-    found = []
+        calibrate_run(options.run, load(options.data, "train"))
+    images = load(options.data, options.split)
+    embeddings = encoder.embed(images.images)
+    results = []
     for ways, shots in SETTINGS:
         quality = psco.open_set_quality(
-            encoder, images, ways, shots, tasks=options.tasks, seed=options.seed, points=points
+            encoder,
+            images,
+            ways,
+            shots,
+            tasks=options.tasks,
+            seed=options.seed,
+            points=embeddings,
         )
-        found.append(quality.as_dict())
+        results.append(quality.as_dict())
         print(
             f"{ways}-way {shots}-shot: accuracy {quality.accuracy:.4f}, calibration error "
             f"{quality.calibration_error:.4f}, AUROC {quality.auroc:.4f}, rejected "
             f"{quality.false_rejections:.4f} genuine and {quality.foreign_rejections:.4f} foreign"
         )
     if options.out is not None:
+        environment = describe_environment("benchmarks.accuracy.open_set")
         facts = {
-            "command": shlex.join(["python", *sys.argv]),
-            "results": found,
+            "command": shlex.join(environment["command"]),
+            "results": results,
             "steps": int(read_metrics(options.run / METRICS)[-1]["step"]),
             "recipe": encoder.recipe.model_dump(mode="json"),
-            "environment": environment(),
+            "environment": environment,
         }
         with atomic_path(options.out) as aside:
             aside.write_text(json.dumps(facts, indent=1) + "\n")

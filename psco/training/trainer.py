@@ -1,0 +1,257 @@
+"""A training run, from its settings and images to the files in its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from psco.data import ImageSet, load_dataset
+from psco.data.reading.undecodable import MAX_BAD
+from psco.errors import InputError
+from psco.files.atomic import remove_leftovers
+from psco.files.checksums import hash_file
+from psco.files.disk import DiskGuard, OnFullDisk
+from psco.methods import METHODS, Method
+from psco.networks.weights import weights_file
+from psco.ops.ranks import rank
+from psco.progress import Bar
+from psco.recipes.build import build_method, build_views
+from psco.recipes.recipe import Override, Recipe
+from psco.training.checkpoint import (
+    CONFIG,
+    METRICS,
+    load_resume,
+    save_checkpoint,
+    start_folder,
+)
+from psco.training.collapse import collapse_watch
+from psco.training.distributed import (
+    RANK_TIMEOUT,
+    Place,
+    find_place,
+    launch,
+    local_rank_zero_first,
+    training_together,
+)
+from psco.training.environment import environment, keep_freed_memory
+from psco.training.feed import Feed, check_split
+from psco.training.inputs import feed_for, fingerprint, labels_for, sample_images
+from psco.training.interval import CheckpointInterval
+from psco.training.logging import Logger, csv_logger, tensorboard_logger
+from psco.training.loop import Loop
+from psco.training.run import Run
+from psco.training.settings import resolve_settings
+from psco.training.signals import stop_on_signals
+from psco.views import TwoViews, check_views, to_batch
+from psco.views.pair import AnyView
+
+
+@dataclass(eq=False, repr=False)
+class Trainer:
+    """Trains a method on images and writes the run folder; call `run` once.
+
+    Parameters
+    ----------
+    data
+        Anything that `load_dataset` takes: the name of a data set, a folder, an array, ... Labels
+        are used by supervised methods and, if the recipe asks for it, by the purity diagnostic, and
+        by nothing else.
+    out
+        Run folder; see ``psco.training.checkpoint`` for its files.
+    recipe
+        A recipe, its name or its file; by default that of the data set, else ``own-images``.
+    overrides
+        Settings that win over the recipe, as ``"method.shots=5"``.
+    resume
+        Continue the run in ``out``, if there is one, with its settings; those given here must
+        agree with them. A run limited by steps or epochs ends with the weights that it would have
+        had without the interruption.
+    root
+        Folder of a named data set; by default ``PSCO_DATA``.
+    max_bad
+        Fraction of undecodable images, in [0, 1], that are skipped; more of them stop the run.
+    views
+        A pair of callables to use instead of the recipe's views; see `TwoViews`.
+    workers
+        Processes that decode images ahead; None chooses, see `Feed`. Results do not depend on it.
+    devices, nodes, strategy
+        Devices per machine and machines to train on. Each device has its own process, a rank, and
+        an equal part of each batch. None takes what torchrun or Slurm has started, else 1. The
+        strategy is ``ddp``, which is what ``auto`` chooses. `run` returns on all ranks; only rank 0
+        writes files.
+    rank_timeout
+        Seconds after which a rank that does not respond ends the run.
+    checkpoint_minutes, checkpoint_steps
+        How often to write a checkpoint, besides at the end; every 5 minutes if neither is given.
+    on_full_disk
+        ``stop`` or ``continue`` when there is no room for a checkpoint. With ``continue``, the next
+        one is written when it is due; the last one must succeed.
+    loggers
+        Called with each row of the training curves.
+    tensorboard
+        Also write TensorBoard events into the run folder (extra ``tensorboard``).
+    title, progress
+        Title of the progress bar on stderr, and whether to show one.
+
+    Attributes
+    ----------
+    images, pair, loop
+        The training images, the two views and the training loop, after `run`. There is no loop for
+        a method that is not trained.
+    """
+
+    data: object
+    out: str | Path
+    recipe: str | Path | Recipe | None = None
+    overrides: Sequence[str | Override] = ()
+    resume: bool = False
+    _: KW_ONLY
+    root: str | Path | None = None
+    max_bad: float = MAX_BAD
+    views: tuple[AnyView, AnyView] | None = None
+    workers: int | None = None
+    devices: int | None = None
+    nodes: int | None = None
+    strategy: str = "auto"
+    rank_timeout: float = RANK_TIMEOUT
+    checkpoint_minutes: float | None = None
+    checkpoint_steps: int | None = None
+    on_full_disk: OnFullDisk = "stop"
+    loggers: Sequence[Logger] = ()
+    tensorboard: bool = False
+    title: str = "pretrain"
+    progress: bool = True
+    images: ImageSet = field(init=False)
+    pair: TwoViews = field(init=False)
+    loop: Loop | None = field(init=False, default=None)
+
+    def run(self) -> Run:
+        """Train to the end of the schedule or until a signal, and return the run.
+
+        Raises
+        ------
+        InputError
+            If an argument is wrong; then nothing has been written.
+        PscoError
+            If the loss is not finite or a file cannot be written; the last good checkpoint stays.
+        """
+        folder = Path(self.out)
+        interval = CheckpointInterval(self.checkpoint_minutes, self.checkpoint_steps)
+        disk = DiskGuard(folder, self.on_full_disk)
+        recipe = resolve_settings(folder, self.data, self.recipe, self.overrides, self.resume)
+
+        place = find_place(self.devices, self.nodes)
+        _check_ranks(recipe, place.ranks)
+        fabric = launch(place, self.strategy, recipe.train.precision)
+
+        images = self._load_images(recipe, fabric)
+        keep_freed_memory()
+        torch.manual_seed(recipe.train.seed)
+        state = load_resume(folder) if self.resume else None
+        method = build_method(recipe, init=state is None)
+        self.images = labels_for(method, images, recipe)
+        self.pair = TwoViews(*self.views) if self.views else build_views(recipe)
+        if method.kind == "baseline":
+            return self._save_untrained(folder, method, recipe)
+
+        method.set_classes(len(self.images.classes))
+        feed = self._build_feed(method, recipe, place)
+        if self.views is None and state is None:
+            check_views(self.pair, to_batch(sample_images(self.images)), recipe.train.seed)
+        self.loop = loop = Loop(method, self.pair, feed, recipe, folder, fabric)
+        if state is not None:
+            self._restore(loop, state, folder)
+        elif rank() == 0 and not (folder / CONFIG).exists():
+            about = {**self._environment(), "ranks": place.ranks, **_initial_weights(recipe)}
+            start_folder(folder, recipe, about)
+        return self._train(loop, disk, interval)
+
+    def _load_images(self, recipe: Recipe, fabric: Fabric) -> ImageSet:
+        with local_rank_zero_first(fabric):  # the others then find the files prepared
+            return load_dataset(
+                self.data,
+                "train",
+                self.root,
+                size=recipe.image.source_size,
+                channels=recipe.image.channels,
+                max_bad=self.max_bad,
+                progress=self.progress and rank() == 0,
+            )
+
+    def _build_feed(self, method: Method, recipe: Recipe, place: Place) -> Feed:
+        workers, train = self.workers, recipe.train
+        if workers is None and self.images.decodes:
+            workers = max(1, (os.cpu_count() or 1) // place.devices)
+        feed = feed_for(
+            method, self.images, train.batch_size, train.seed, workers, train.shuffle_buffer
+        )
+        if place.ranks > 1:
+            feed.split(rank(), place.ranks)
+        return feed
+
+    def _restore(self, loop: Loop, state: dict[str, Any], folder: Path) -> None:
+        if state["data"] != fingerprint(self.images):
+            raise InputError(
+                f"the images in {self.images.name!r} are not those of the run in {folder}"
+            )
+        loop.restore(state)
+
+    def _train(self, loop: Loop, disk: DiskGuard, interval: CheckpointInterval) -> Run:
+        extra = {"data": fingerprint(self.images)}
+
+        def save(last: bool = False) -> None:
+            disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(extra), last)
+
+        loggers = self._open_loggers(loop, disk) if rank() == 0 else []
+        with (
+            Bar(self.title, self.progress and rank() == 0) as bar,
+            stop_on_signals(announce=rank() == 0) as stop,
+            training_together(loop.fabric, self.rank_timeout),
+        ):
+            loop.run(loggers, bar, save, interval, stop)
+            save(last=True)
+        finished = loop.done >= 1
+        stopped_by = None if finished else stop.signal
+        return Run(loop.folder, loop.recipe, loop.step, finished, stopped_by)
+
+    def _open_loggers(self, loop: Loop, disk: DiskGuard) -> list[Logger]:
+        folder = loop.folder
+        remove_leftovers(folder)
+        write_row = csv_logger(folder / METRICS, loop.step)
+        loggers: list[Logger] = [
+            lambda row: disk.write(METRICS, lambda: write_row(row)),
+            collapse_watch(),
+            *self.loggers,
+        ]
+        if self.tensorboard:
+            loggers.append(tensorboard_logger(folder / "tensorboard"))
+        return loggers
+
+    def _save_untrained(self, folder: Path, method: Method, recipe: Recipe) -> Run:
+        if rank() == 0:
+            start_folder(folder, recipe, self._environment())
+            save_checkpoint(folder, method, recipe, 0, {})
+        return Run(folder, recipe, 0, finished=True)
+
+    def _environment(self) -> dict[str, Any]:
+        images = {"name": self.images.name, "images": len(self.images)}
+        return {**environment(), "data": images}
+
+
+def _check_ranks(recipe: Recipe, ranks: int) -> None:
+    """Raise InputError, before any rank is started, if the run cannot be split over them."""
+    name = recipe.method.name
+    if ranks > 1 and not getattr(METHODS[name], "shares", True):
+        raise InputError(f"method {name!r} trains on one device only, not on {ranks} ranks")
+    check_split(recipe.train.batch_size, ranks)
+
+
+def _initial_weights(recipe: Recipe) -> dict[str, str]:
+    """Return the hash of the initial weights, whose file may change later."""
+    return {} if recipe.init is None else {"init_sha256": hash_file(weights_file(recipe.init))}
