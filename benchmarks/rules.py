@@ -27,7 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from benchmarks.speed.tasks import adapt_loop, make_heads, make_tasks
+from benchmarks.speed.tasks import adapt_loop, make_heads, make_tasks, score
 from benchmarks.timing.stats import absolute, ratio
 from benchmarks.timing.turns import take_turns
 from psco.data.tasks import sample_tasks
@@ -96,7 +96,7 @@ def measure_adapt(tasks: int, turn: int, hidden: int) -> None:
     (support, labels, query, ways), truth = make_tasks(heads, tasks, width=WIDTH)
     rule: Any = RULES["adapt"]()
     sides = {
-        "together": lambda *task: rule(*task, heads),
+        "together": lambda *task: score("adapt", task, heads),
         "one by one": lambda *task: adapt_loop(task, heads),
     }
     starts = range(0, tasks - turn + 1, turn)  # all turns have the same number of tasks
@@ -140,10 +140,9 @@ def measure_all(tasks: int, repeats: int, hidden: int) -> None:
     """Print the tasks per second of every rule."""
     heads = make_heads(WIDTH, hidden, OUT)
     task, _ = make_tasks(heads, tasks, width=WIDTH)
-    rules: dict[str, Any] = {name: RULES[name]() for name in NAMES}
 
     def measure(name: str) -> float:
-        seconds, _ = timed(partial(rules[name], *task, heads))
+        seconds, _ = timed(partial(score, name, task, heads))
         return tasks / seconds
 
     for name in NAMES:

@@ -86,6 +86,15 @@ def few_glyphs():
     return ImageSet(images, np.repeat(np.arange(30), 20), classes, "glyphs", "test")
 
 
+@pytest.fixture(scope="session")
+def raw_pixels():
+    """Return the baseline without a network, for images of 16 px."""
+    from psco import Encoder, load_recipe
+
+    changes = ["method.name=pixels", "image.size=16", "image.source_size=16"]
+    return Encoder.untrained(load_recipe("glyphs", changes))
+
+
 @pytest.fixture
 def quick_calibration(monkeypatch):
     """Let the end of a run take no longer than its few steps."""

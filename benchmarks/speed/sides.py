@@ -88,16 +88,16 @@ def rules(tasks: int, loop_tasks: int, hidden: int) -> Measure:
         make_heads,
         make_tasks,
         prototype_loop,
+        score,
     )
-    from psco.evaluation.rules import RULES
 
     heads = make_heads(256, hidden, 128)
     task, _ = make_tasks(heads, tasks)
     few = first_tasks(task, loop_tasks)
     runs: dict[tuple[str, bool], tuple[Callable[[], Any], int]] = {
-        ("prototype", False): (partial(RULES["prototype"](), *task, heads), tasks),
+        ("prototype", False): (partial(score, "prototype", task, heads), tasks),
         ("prototype", True): (partial(prototype_loop, task, heads), tasks),
-        ("adapt", False): (partial(RULES["adapt"](), *task, heads), tasks),
+        ("adapt", False): (partial(score, "adapt", task, heads), tasks),
         ("adapt", True): (partial(adapt_loop, few, heads), loop_tasks),
     }
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.evaluation.rules import RULES, Embeddings, Heads
-from psco.evaluation.rules.adapt import project
+from psco.evaluation.rules import RULES, Embeddings, Heads, SupportSet
+from psco.evaluation.rules.prototype import project
 from psco.evaluation.rules.sgd import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from psco.networks import predictor, projector
 from psco.ops.contrast import contrastive_loss
@@ -71,13 +71,19 @@ def first_tasks(task: Task, number: int) -> Task:
     return support[chosen], labels[chosen], query[chosen], ways
 
 
+def score(name: str, task: Task, heads: Heads) -> Tensor:
+    """Apply a rule with its default options to all tasks at once: scores (T, Q, N)."""
+    support, labels, query, ways = task
+    return RULES[name]()(SupportSet(support, labels, ways, heads), query)
+
+
 def prototype_loop(task: Task, heads: Heads) -> Tensor:
     """Apply the rule `prototype` to one task after the other and return scores (T, Q, N)."""
     support, labels, query, ways = task
-    rule, scores = RULES["prototype"](), []
+    scores = []
     for number in range(len(labels)):
         one = torch.tensor([number])
-        scores.append(rule(support[one], labels[one], query[one], ways, heads))
+        scores.append(score("prototype", (support[one], labels[one], query[one], ways), heads))
     return torch.cat(scores)
 
 

@@ -21,9 +21,9 @@ from psco.classifier.confidence import (
 from psco.classifier.supports import LeftOut, Shots, Task
 from psco.errors import InputError
 from psco.evaluation.rules import RULES, Embeddings, Heads
-from psco.evaluation.rules.adapt import adapt_heads, project, with_adaptation
-from psco.evaluation.rules.prototype import NearestMean, Prototype, class_means
-from psco.ops.prototypes import prototypes
+from psco.evaluation.rules.nearest_mean import NearestMean
+from psco.evaluation.rules.prototype import Prototype, adapt_heads, project, resolve_adaptation
+from psco.ops.prototypes import class_means, prototypes
 
 AUTO = "auto"
 UNKNOWN = "unknown"
@@ -49,7 +49,7 @@ class Choices:
         InputError
             If there is no such rule or option, or the choices contradict one another.
         """
-        name, given = with_adaptation(self.rule, self.options, self.adapt_steps)
+        name, given = resolve_adaptation(self.rule, self.options, self.adapt_steps)
         if heads is None and name == "adapt":
             raise InputError(
                 "there are no heads to adapt: bare features have none, nor has this encoder"

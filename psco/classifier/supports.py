@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psco.evaluation.rules import Embeddings, Heads, Rule, join_embeddings
+from psco.evaluation.rules import Embeddings, Heads, Rule, SupportSet, join_embeddings
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of several tasks: 64 to 128 MiB
 
@@ -132,10 +132,11 @@ class Task:
         for begin in range(0, len(several), at_once):
             out = torch.from_numpy(several[begin : begin + at_once])  # (l,)
             rest = torch.stack([everyone[everyone != index] for index in out])  # (l, S - 1)
-            given = self.points[rest], self.labels[rest], self.points[out[:, None]], self.ways
-            held = self.rule(*given, self.heads).detach()[:, 0]  # (l, N)
+            given = SupportSet(self.points[rest], self.labels[rest], self.ways, self.heads)
+            query = self.points[out[:, None]]
+            held = self.rule(given, query).detach()[:, 0]  # (l, N)
             same = self.centres is self.rule
-            near = held if same else self.centres(*given, self.heads).detach()[:, 0]
+            near = held if same else self.centres(given, query).detach()[:, 0]
             scores.append(held.double().numpy())
             likeness.append(near.double().max(dim=1).values.numpy())
             truth.append(self.labels[out].numpy())
@@ -144,5 +145,6 @@ class Task:
     def _ask(self, rule: Rule, query: Embeddings, labels: Tensor, ways: int) -> np.ndarray:
         one = torch.arange(len(self.points))[None]  # a single task
         all_ = torch.arange(len(query))[None]
-        scores = rule(self.points[one], labels[None], query[all_], ways, self.heads)[0]  # (Q, N)
+        support = SupportSet(self.points[one], labels[None], ways, self.heads)
+        scores = rule(support, query[all_])[0]  # (Q, N)
         return scores.detach().double().numpy()

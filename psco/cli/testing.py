@@ -43,8 +43,7 @@ def evaluate(
     from psco.data import load_dataset
     from psco.data.tasks import load_tasks
     from psco.evaluation.embed import load
-    from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
-    from psco.evaluation.rules.adapt import with_adaptation
+    from psco.evaluation.evaluate import draw_tasks, evaluate_tasks, resolve_rule
     from psco.training.collapse import run_warning
 
     choices = read_options(options or [])
@@ -58,11 +57,7 @@ def evaluate(
         drawn = [load_tasks(replay / _file_of(setting)) for setting in settings]
     else:
         drawn = draw_tasks(images, settings, queries, tasks, seed)
-    if rule is None and adapt_steps:
-        rule = "adapt"
-    elif rule is None:
-        rule = encoder.method.rule
-    rule, choices = with_adaptation(rule, choices, adapt_steps)
+    rule, choices = resolve_rule(encoder, images, rule, choices, adapt_steps)
     reports = evaluate_tasks(encoder, images, drawn, rule, choices, progress=True)
     if save_tasks is not None:
         for sample in drawn:

@@ -1,1 +1,1 @@
-"""Few-shot evaluation: embed, classify with a rule, report and compare."""
+"""Few-shot evaluation: embed images, classify with a rule, measure and compare."""

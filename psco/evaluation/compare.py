@@ -1,4 +1,4 @@
-"""Runs side by side: the same tasks for all, each under its published rule and a common one."""
+"""Several runs on the same tasks, each under its published rule and under a common one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder, load
-from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
-from psco.evaluation.published import CROSS_DOMAIN, QUERIES, SPLIT, Setting, published, trained_on
+from psco.evaluation.evaluate import default_rule, draw_tasks, evaluate_tasks
+from psco.evaluation.paper_setting import departures
+from psco.evaluation.published import Setting, published
 from psco.evaluation.result import Difference, Report
 from psco.evaluation.rules import RULES
-from psco.recipes.recipe import load_recipe
-from psco.training.checkpoint import read_environment
 
 COMMON_RULE = "class-mean"
 
@@ -28,18 +27,18 @@ class Row:
     Parameters
     ----------
     name
-        The run folder's name.
+        The name of the run folder.
     method, title, kind
-        Of the method that trained it.
+        The method that trained it.
     steps
         Steps it was trained for.
     rule, own_rule
-        How it was tested, and whether that is the published way.
-    reports
-        What came out, by (ways, shots); a setting that the model cannot do is missing.
+        The rule it was tested under, and whether that is the published one of the method.
+    results
+        Results by (ways, shots); settings that the model cannot do are missing.
     paper
-        The paper's numbers for this method on this data under its own rule; empty unless it was
-        trained on the paper's data with the paper's backbone, and tested on tasks as the paper's.
+        The paper's numbers for the method on this data, by (ways, shots). Empty unless training,
+        rule and test are those of the paper, see `departures`.
     """
 
     name: str
@@ -49,18 +48,18 @@ class Row:
     steps: int
     rule: str
     own_rule: bool
-    reports: dict[Setting, Report]
+    results: dict[Setting, Report]
     paper: dict[Setting, float]
 
     @property
     def transductive(self) -> bool:
-        """Whether predictions depend on one another."""
-        return any(report.transductive for report in self.reports.values())
+        """Whether predictions depend on each other."""
+        return any(result.transductive for result in self.results.values())
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The table: rows in the order they were asked for, the first one being the reference.
+    """The table: rows in the order of the runs, the first being the reference.
 
     Parameters
     ----------
@@ -78,15 +77,15 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def difference(self, row: Row, setting: Setting) -> Difference | None:
-        """Give a row's advantage over the first row on the tasks that both have done."""
-        first, other = self.rows[0].reports.get(setting), row.reports.get(setting)
-        if row is self.rows[0] or first is None or other is None:
+        """Return the paired difference from the first row on the tasks that both have done."""
+        reference, result = self.rows[0].results.get(setting), row.results.get(setting)
+        if row is self.rows[0] or reference is None or result is None:
             return None
-        number = min(first.tasks, other.tasks)
-        return other.first(number).compare(first.first(number))
+        number = min(reference.tasks, result.tasks)
+        return result.first(number).compare(reference.first(number))
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything but the single tasks, for JSON."""
+        """Return everything except the results of single tasks, for JSON."""
         return {
             "data": self.data,
             "split": self.split,
@@ -100,14 +99,12 @@ class Comparison:
                     "kind": row.kind,
                     "steps": row.steps,
                     "own_rule": row.own_rule,
-                    **report.as_dict(),
+                    **result.as_dict(),
                     "paper": row.paper.get(setting),
-                    "difference": None if gap is None else {**gap._asdict(), "significant": mark},
+                    "difference": _difference_dict(self.difference(row, setting)),
                 }
                 for row in self.rows
-                for setting, report in row.reports.items()
-                for gap in [self.difference(row, setting)]
-                for mark in [gap is not None and gap.significant]
+                for setting, result in row.results.items()
             ],
         }
 
@@ -129,37 +126,37 @@ def compare(
     Parameters
     ----------
     runs
-        Run folders or loaded networks; the first is the one that the others are compared with.
+        Run folders or loaded networks; the first is the reference.
     data, split, root
-        Labelled images: a set, or what `load_dataset` takes; then each network gets them in its
-        own size and channels.
+        Labelled images: a set, or anything that `load_dataset` takes, which each network then gets
+        in its own size and channels.
     settings
         Pairs of ways and shots.
     queries, tasks, seed
-        Which tasks; every row sees the same.
+        Which tasks; they are the same for every row.
     slow_tasks
-        How many of them (the first) for rules that train a network on every task.
+        How many of them, the first ones, for rules that train a network on every task.
     progress
         Show progress on stderr.
 
     Raises
     ------
     InputError
-        If there are no runs, or the images cannot fill the tasks.
+        If there are no runs, or the images are too few for such tasks.
     """
     if not runs:
-        raise InputError("compare needs a run folder at least")
+        raise InputError("compare needs at least one run folder, got none")
     encoders = [run if isinstance(run, Encoder) else load(run) for run in runs]
     sets = [_images_for(encoder, data, split, root) for encoder in encoders]
     drawn = draw_tasks(sets[0], settings, queries, tasks, seed)
     own, common = [], []
     for encoder, images in zip(encoders, sets, strict=True):
-        rule = _own_rule(encoder, images)
+        rule = default_rule(encoder, images)
         own.append(_row(encoder, images, drawn, rule, slow_tasks, progress))
         if encoder.method.has_features and rule != COMMON_RULE:
             common.append(_row(encoder, images, drawn, COMMON_RULE, slow_tasks, progress))
-    about = sets[0]
-    return Comparison(about.name, about.split, tuple(settings), queries, seed, (*own, *common))
+    first = sets[0]
+    return Comparison(first.name, first.split, tuple(settings), queries, seed, (*own, *common))
 
 
 def _images_for(
@@ -171,12 +168,6 @@ def _images_for(
     return load_dataset(data, split, root, size=image.source_size, channels=image.channels)
 
 
-def _own_rule(encoder: Encoder, images: ImageSet) -> str:
-    method = encoder.method
-    rule: str = method.transfer_rule if images.name in CROSS_DOMAIN else method.rule
-    return rule
-
-
 def _row(
     encoder: Encoder,
     images: ImageSet,
@@ -186,13 +177,12 @@ def _row(
     progress: bool,
 ) -> Row:
     method, name = encoder.method, encoder.recipe.method.name
-    own = rule == _own_rule(encoder, images)
-    comparable = own and _as_in_the_paper(encoder, images, drawn)
-    slow = getattr(RULES[rule], "needs_pixels", False)
+    is_own = rule == default_rule(encoder, images)
+    comparable = is_own and not departures(encoder, images, drawn)
     possible = [tasks for tasks in drawn if tasks.setting[0] <= method.most_ways]
-    if slow:
+    if getattr(RULES[rule], "needs_pixels", False):
         possible = [tasks.first(slow_tasks) for tasks in possible]
-    reports = evaluate_tasks(encoder, images, possible, rule, progress=progress)
+    results = evaluate_tasks(encoder, images, possible, rule, progress=progress)
     return Row(
         name=name if encoder.folder is None else encoder.folder.name,
         method=name,
@@ -200,19 +190,13 @@ def _row(
         kind=method.kind,
         steps=encoder.steps,
         rule=rule,
-        own_rule=own,
-        reports={(r.ways, r.shots): r for r in reports},
+        own_rule=is_own,
+        results={(result.ways, result.shots): result for result in results},
         paper=published(images.name, name) if comparable else {},
     )
 
 
-def _as_in_the_paper(encoder: Encoder, images: ImageSet, drawn: Sequence[Tasks]) -> bool:
-    """Say whether the paper trained such a network on such images and drew such tasks."""
-    data = trained_on(images.name)
-    if not published(images.name, encoder.recipe.method.name) or images.split != SPLIT:
-        return False
-    if any(tasks.query.shape[2] != QUERIES for tasks in drawn):
-        return False
-    seen = {} if encoder.folder is None else read_environment(encoder.folder).get("data", {})
-    theirs, ours = load_recipe(data), encoder.recipe
-    return seen.get("name") == data and ours.backbone == theirs.backbone and ours.init is None
+def _difference_dict(difference: Difference | None) -> dict[str, Any] | None:
+    if difference is None:
+        return None
+    return {**difference._asdict(), "significant": difference.significant}

@@ -1,10 +1,10 @@
-"""Embedding images: a trained run, an untrained network and raw pixels behind one small face."""
+"""Embedding images with a network that is ready for use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,50 +17,65 @@ from psco.evaluation.rules import Embeddings, Heads, join_embeddings
 from psco.methods import Method
 from psco.recipes.build import build_method, build_views
 from psco.recipes.recipe import Recipe, load_recipe
-from psco.training.checkpoint import load_model, read_recipe
-from psco.views import SameOnBatchGenerator, plain_view, resize, to_batch
+from psco.training.checkpoint import load_model, read_environment, read_recipe
+from psco.views import SameOnBatchGenerator, plain_view, to_batch
 
 _BATCH = 512  # images embedded at a time
 
 
 class Embedder(Protocol):
-    """What evaluation needs: images as points, and the heads that made them, if there are any."""
+    """What evaluation needs of a model: embeddings, and the heads that made them, if any."""
 
     @property
     def heads(self) -> Heads | None:
-        """The heads that made the points."""
+        """The heads that made the embeddings."""
 
     def embed(self, images: ImageArray) -> Embeddings:
-        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,)."""
+        """Return the embeddings (n,) of images (n, H, W, C) uint8, for any rule."""
 
 
 class Encoder:
-    """A network ready for use: evaluation mode, no gradients, images as they are stored.
+    """A network ready for use: in evaluation mode, without gradients, for images as stored.
 
     Parameters
     ----------
     method
-        A trained or fresh method.
+        A trained or new method.
     recipe
-        Says how images are brought to the network.
+        Its settings, including those of the images.
     folder, steps
-        Run folder the network comes from, if any, and the steps it was trained for.
+        Run folder of the network, if any, and the steps it was trained for.
     """
 
     def __init__(
         self, method: Method, recipe: Recipe, folder: Path | None = None, steps: int = 0
     ) -> None:
-        # On CPU, channels_last halves the time of the convolutions.
+        # On the CPU, channels_last halves the time of the convolutions.
         self.method = method.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.recipe = recipe
         self.folder, self.steps = folder, steps
 
     @classmethod
     def untrained(cls, recipe: Recipe, seed: int = 0) -> Encoder:
-        """Make the network of a recipe with fresh weights."""
+        """Build the network of a recipe with new weights.
+
+        With ``method.name`` set to ``random`` or ``pixels`` this is a baseline of every table.
+        """
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return cls(build_method(recipe), recipe)
+
+    @property
+    def trained_on(self) -> str | None:
+        """Name of the data set the network was trained on; None if that is not recorded."""
+        name: str | None = _training_data(self.folder).get("name")
+        return name
+
+    @property
+    def images_trained_on(self) -> int:
+        """Number of images the network was trained on; 0 if that is not recorded."""
+        number: int = _training_data(self.folder).get("images", 0)
+        return number
 
     @property
     def heads(self) -> Heads | None:
@@ -71,42 +86,39 @@ class Encoder:
         return Heads(method.projector, method.predictor, temperature, method, shape)
 
     def features(self, images: ImageArray) -> Tensor:
-        """Give the backbone's features (n, width) of images (n, H, W, C) uint8; see `embed`."""
+        """Return the features (n, width) of images (n, H, W, C) uint8; see `embed`."""
         return self.embed(images).features
 
     def embed(self, images: ImageArray) -> Embeddings:
-        """Embed images (n, H, W, C) uint8 once, for any rule: points (n,).
+        """Return the embeddings (n,) of images (n, H, W, C) uint8, for any rule.
 
         Raises
         ------
         InputError
-            If the method's features mean nothing without a task.
+            If the method has no features before it has adapted to a task.
         """
         if not self.method.has_features:
             name = self.recipe.method.name
             raise InputError(
-                f"a network of {name!r} has no features before it meets a task; "
+                f"a network of {name!r} has no features before it adapts to a task; "
                 f"use the rule {self.method.rule!r}"
             )
         return join_embeddings([self.embed_batch(to_batch(part)) for part in _batches(images)])
 
     @torch.no_grad()
     def embed_batch(self, batch: Tensor) -> Embeddings:
-        """Embed a batch (b, C, H, W) uint8 that is where the network is: points (b,).
+        """Return the embeddings (b,) of a batch (b, C, H, W) uint8 on the network's device.
 
-        If the recipe has views at test, the features are means over them and the image itself,
-        and so are the directions of supports and queries. The views change all images alike,
-        whatever the batch, so an image is embedded as if it were alone.
+        If the recipe has views at test, features are averaged over the image and its views, and
+        so are the directions of support and query embeddings. The random views are the same for
+        all images, so an embedding does not depend on the batch.
         """
-        image, at_test = self.recipe.image, self.recipe.views.at_test
-        looks = [plain_view(batch, image.size, image.mean, image.std)]
+        views, at_test = [self._plain_view(batch)], self.recipe.views.at_test
         if at_test:
-            view_b, generator = (
-                build_views(self.recipe).view_b,
-                SameOnBatchGenerator().manual_seed(0),
-            )
-            looks += [view_b(batch, generator) for _ in range(at_test)]
-        features = torch.stack([self.method.backbone(look) for look in looks])  # (v, b, width)
+            view_b = build_views(self.recipe).view_b
+            generator = SameOnBatchGenerator().manual_seed(0)
+            views += [view_b(batch, generator) for _ in range(at_test)]
+        features = torch.stack([self.method.backbone(view) for view in views])  # (v, b, width)
         return Embeddings(
             features.mean(dim=0),
             _mean_direction([self.method.support_head(each) for each in features]),
@@ -114,52 +126,29 @@ class Encoder:
         )
 
     def pixels(self, images: ImageArray) -> Embeddings:
-        """Give images (n, H, W, C) uint8 as the network takes them, for rules that train it.
+        """Return images (n, H, W, C) uint8 as inputs of the network, for rules that train it.
 
         Returns
         -------
         Embeddings
-            (n,), whose features are the flattened pixels (n, C·size·size).
+            (n,), whose features are the flattened inputs (n, C·size·size).
         """
-        image = self.recipe.image
-        pixels = torch.cat(
-            [
-                plain_view(to_batch(part), image.size, image.mean, image.std).flatten(1)
-                for part in _batches(images)
-            ]
-        )
+        inputs = [self._plain_view(to_batch(part)).flatten(1) for part in _batches(images)]
+        pixels = torch.cat(inputs)
         return Embeddings(pixels, pixels[:, :0], pixels[:, :0])
 
     def embed_query(self, images: ImageArray) -> Tensor:
-        """Give Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
+        """Return Normalize(h∘g∘f) of images (n, H, W, C) uint8: (n, d)."""
         return self.embed(images).query
 
     def embed_support(self, images: ImageArray) -> Tensor:
-        """Give Normalize(g∘f) of images (n, H, W, C) uint8: (n, d)."""
+        """Return Normalize(g∘f) of images (n, H, W, C) uint8: (n, d)."""
         return self.embed(images).support
 
-
-class RawPixels:
-    """The floor of every table: pixels, less their mean, of unit length; no network at all.
-
-    Parameters
-    ----------
-    size
-        Side in pixels to which images are resized first.
-    """
-
-    heads: Heads | None = None
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def embed(self, images: ImageArray) -> Embeddings:
-        """Give the pixel vectors (n, size * size * C) of images (n, H, W, C) uint8 as points."""
-        pixels = torch.cat(
-            [resize(to_batch(part), self.size).flatten(1) for part in _batches(images)]
-        )
-        pixels = F.normalize(pixels - pixels.mean(dim=1, keepdim=True), dim=1)
-        return Embeddings(pixels, pixels, pixels)
+    def _plain_view(self, batch: Tensor) -> Tensor:  # (b, C, H, W) uint8 -> (b, C, size, size)
+        image = self.recipe.image
+        crop_from = image.source_size if image.test_crop else None
+        return plain_view(batch, image.size, image.mean, image.std, crop_from)
 
 
 def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
@@ -170,13 +159,13 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     run
         The folder.
     views_at_test
-        Instead of the recipe's number, see `Encoder.embed_batch`; not for classifiers, whose
-        ``calibration.json`` belongs to the latter.
+        Replaces the number in the recipe, see `Encoder.embed_batch`. Not for classifiers: the
+        ``calibration.json`` of the run holds for the recipe's number.
 
     Raises
     ------
     InputError
-        If the folder holds no finished model, or one of another architecture; if the number is
+        If the folder holds no finished model or one of another architecture, or if the number is
         negative.
     """
     folder = Path(run)
@@ -186,6 +175,13 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     method = build_method(recipe)
     steps = load_model(folder, method)
     return Encoder(method, recipe, folder, steps)
+
+
+def _training_data(folder: Path | None) -> dict[str, Any]:
+    try:
+        return {} if folder is None else dict(read_environment(folder).get("data", {}))
+    except InputError:  # a folder without a record of its training
+        return {}
 
 
 def _batches(images: ImageArray) -> Iterator[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Meta-test: accuracy over many seeded few-shot tasks, with any rule (Section 3.3 of the paper)."""
+"""Meta-test: accuracy over many seeded few-shot tasks, under any rule."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from psco.data import ImageSet
 from psco.data.tasks import Tasks, sample_tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Embedder, Encoder, load
+from psco.evaluation.published import CROSS_DOMAIN
 from psco.evaluation.result import Report, interval
-from psco.evaluation.rules import RULES, Embeddings, Heads, Rule
-from psco.evaluation.rules.adapt import with_adaptation
+from psco.evaluation.rules import RULES, Embeddings, Heads, Rule, SupportSet
+from psco.evaluation.rules.prototype import resolve_adaptation
 from psco.progress import Bar
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
@@ -29,7 +30,7 @@ def evaluate(
     shots: int = 1,
     queries: int = 15,
     tasks: int | Tasks = 2000,
-    rule: str = "prototype",
+    rule: str | None = None,
     adapt_steps: int = 0,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
@@ -40,33 +41,59 @@ def evaluate(
     Parameters
     ----------
     model
-        Anything that embeds images, or a run folder.
+        A run folder, or anything that embeds images.
     dataset
-        A labelled image set, best of classes that training has not seen.
+        Labelled images, preferably of classes that were not seen in training.
     ways, shots, queries, tasks
-        Classes in a task, supports and queries of a class, number of tasks; or the tasks
-        themselves, which then decide the other three.
+        Classes per task, supports and queries per class, and the number of tasks; or the tasks
+        themselves, which then determine the other three.
     rule
-        How queries are classified: a name in ``psco.evaluation.rules.RULES``.
+        How queries are classified, a name in ``psco.RULES``; None for `default_rule`.
     adapt_steps
-        More than 0 is short for the rule ``adapt`` with so many steps.
+        More than 0 is short for the rule ``adapt`` with that many steps.
     seed
-        Decides the tasks: the same seed gives every model the same ones.
+        Decides the tasks; with the same seed, all models get the same tasks.
     options
         Options of the rule.
     progress
-        Show progress with the running mean on stderr.
+        Show progress and the running mean on stderr.
 
     Raises
     ------
     InputError
-        If the images have no labels or too few of them, or there is no such rule or option.
+        If the images have no labels or are too few, or the rule or an option does not exist.
     """
-    rule, options = with_adaptation(rule, options, adapt_steps)
+    embedder = load(model) if isinstance(model, (str, Path)) else model
+    rule, options = resolve_rule(embedder, dataset, rule, options, adapt_steps)
     if not isinstance(tasks, Tasks):
         tasks = draw_tasks(dataset, [(ways, shots)], queries, tasks, seed)[0]
-    embedder = load(model) if isinstance(model, (str, Path)) else model
     return evaluate_tasks(embedder, dataset, [tasks], rule, options, progress)[0]
+
+
+def default_rule(model: Embedder, images: ImageSet) -> str:
+    """Return the rule under which the paper's tables test this model on these images.
+
+    That is the method's ``rule``; on the cross-domain benchmarks, unless it was trained on the same
+    data, its ``transfer_rule``: ``adapt`` for PsCo, ``linear`` for self-supervised methods.
+    """
+    if not isinstance(model, Encoder):
+        return "prototype"
+    crosses = images.name in CROSS_DOMAIN and model.trained_on != images.name
+    rule: str = model.method.transfer_rule if crosses else model.method.rule
+    return rule
+
+
+def resolve_rule(
+    model: Embedder,
+    images: ImageSet,
+    rule: str | None,
+    options: Mapping[str, Any] | None,
+    adapt_steps: int = 0,
+) -> tuple[str, dict[str, Any]]:
+    """Return the name of the rule and the options given for it; see `evaluate`."""
+    if rule is None:
+        rule = "adapt" if adapt_steps else default_rule(model, images)
+    return resolve_adaptation(rule, options, adapt_steps)
 
 
 def draw_tasks(
@@ -82,34 +109,35 @@ def evaluate_tasks(
     model: Embedder,
     images: ImageSet,
     drawn: Sequence[Tasks],
-    rule: str = "prototype",
+    rule: str | None = None,
     options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> list[Report]:
-    """Evaluate several sets of tasks at the price of embedding the images once.
+    """Evaluate several sets of tasks, embedding the images once.
 
-    Options that are not given are those that the network was trained for, where its method says
-    so, else the rule's own.
+    Options that are not given take the values the network was trained for, if its method has any,
+    or else the defaults of the rule.
     """
+    rule = default_rule(model, images) if rule is None else rule
     if isinstance(model, Encoder) and rule == model.method.rule:
         options = {**model.method.rule_options(), **(options or {})}
-    settled = RULES.options(rule, dict(options or {}))
-    classify = RULES[rule](**settled)
+    resolved = RULES.options(rule, dict(options or {}))
+    classify = RULES[rule](**resolved)
     for tasks in drawn:
         tasks.check(np.empty(0) if images.labels is None else images.labels)
-    points = embeddings_for(classify, model, images)
-    reports = []
+    embeddings = embeddings_for(classify, model, images)
+    results = []
     for tasks in drawn:
-        predicted = classify_tasks(points, tasks, classify, model.heads, progress)
-        accuracy = 100 * _is_right(predicted).mean(dim=(1, 2)).double().numpy()  # (T,)
+        predicted = classify_tasks(embeddings, tasks, classify, model.heads, progress)
+        accuracy = 100 * _is_correct(predicted).mean(dim=(1, 2)).double().numpy()  # (T,)
         mean, ci95 = interval(accuracy)
         ways, shots = tasks.setting
-        reports.append(
+        results.append(
             Report(
                 data=images.name,
                 split=images.split,
                 rule=rule,
-                options=settled,
+                options=resolved,
                 transductive=classify.transductive,
                 views_at_test=model.recipe.views.at_test if isinstance(model, Encoder) else 0,
                 ways=ways,
@@ -123,16 +151,16 @@ def evaluate_tasks(
                 per_task=tuple(accuracy.tolist()),
             )
         )
-    return reports
+    return results
 
 
 def embeddings_for(rule: Rule, model: Embedder, images: ImageSet) -> Embeddings:
-    """Embed all images for a rule, once.
+    """Embed all images as the rule needs them.
 
     Raises
     ------
     InputError
-        If the rule trains a network and the model is none.
+        If the rule trains a network and the model has none.
     """
     if not getattr(rule, "needs_pixels", False):
         return model.embed(images.images)
@@ -142,7 +170,7 @@ def embeddings_for(rule: Rule, model: Embedder, images: ImageSet) -> Embeddings:
 
 
 def classify_tasks(
-    points: Embeddings,
+    embeddings: Embeddings,
     tasks: Tasks,
     rule: Rule,
     heads: Heads | None = None,
@@ -152,14 +180,14 @@ def classify_tasks(
 
     Parameters
     ----------
-    points
+    embeddings
         The whole image set, (n,).
     tasks
         Indices into it: T tasks of N ways with K shots and Q queries.
     rule, heads
         How to classify, and the heads of the network for rules that train them.
     progress
-        Show progress with the running mean.
+        Show progress and the running mean.
 
     Returns
     -------
@@ -167,24 +195,23 @@ def classify_tasks(
         (T, N, Q) int64 in 0..N−1; the true class of row n is n.
     """
     ways, shots = tasks.setting
-    per_task = tasks.support[0].size + tasks.query[0].size
-    several = max(1, _NUMBERS_AT_ONCE // (per_task * points.features.shape[1]))
-    several = min(several, getattr(rule, "tasks_at_once", several))
+    numbers = (tasks.support[0].size + tasks.query[0].size) * embeddings.features.shape[1]
+    at_once = max(1, _NUMBERS_AT_ONCE // numbers)
+    at_once = min(at_once, getattr(rule, "tasks_at_once", at_once))
     labels = torch.arange(ways).repeat_interleave(shots)  # (NK,)
     predicted: list[Tensor] = []
     with Bar(f"{ways}-way {shots}-shot", progress) as bar:
-        for begin in range(0, len(tasks), several):
-            s = torch.from_numpy(tasks.support[begin : begin + several]).flatten(1)  # (t, NK)
-            q = torch.from_numpy(tasks.query[begin : begin + several])  # (t, N, Q)
-            scores = rule(
-                points[s], labels.expand(len(s), -1), points[q.flatten(1)], ways, heads
-            )  # (t, NQ, N)
+        for begin in range(0, len(tasks), at_once):
+            s = torch.from_numpy(tasks.support[begin : begin + at_once]).flatten(1)  # (t, NK)
+            q = torch.from_numpy(tasks.query[begin : begin + at_once])  # (t, N, Q)
+            support = SupportSet(embeddings[s], labels.expand(len(s), -1), ways, heads, first=begin)
+            scores = rule(support, embeddings[q.flatten(1)])  # (t, NQ, N)
             predicted.append(scores.argmax(dim=2).view_as(q))
             if progress:
-                right = 100 * _is_right(torch.cat(predicted)).mean().item()
-                bar.update(min(1.0, (begin + several) / len(tasks)), f"mean {right:.2f} %")
+                correct = 100 * _is_correct(torch.cat(predicted)).mean().item()
+                bar.update(min(1.0, (begin + at_once) / len(tasks)), f"mean {correct:.2f} %")
     return torch.cat(predicted)
 
 
-def _is_right(predicted: Tensor) -> Tensor:  # (T, N, Q) -> (T, N, Q)
+def _is_correct(predicted: Tensor) -> Tensor:  # (T, N, Q) -> (T, N, Q)
     return (predicted == torch.arange(predicted.shape[1])[:, None]).float()

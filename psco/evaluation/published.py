@@ -1,11 +1,10 @@
-"""The accuracies that the paper prints, in percent (Tables 1 and 2), and where they are meant."""
+"""The accuracies printed in the paper, in percent (Tables 1 and 2)."""
 
 from __future__ import annotations
 
 Setting = tuple[int, int]  # ways, shots
-SPLIT, QUERIES = "test", 15  # of the paper's tasks
-# Rows whose queries were normalised or clustered together; those of MAML and of training from
-# scratch are from networks with the statistics of the query batch.
+# Rows whose queries were normalised or clustered together. MAML and training from scratch used the
+# BatchNorm statistics of the query batch.
 TRANSDUCTIVE = (
     *("scratch", "maml", "cactus-maml", "umtra", "lasium-maml"),
     *("meta-gmvae", "meta-svebm"),
@@ -72,12 +71,12 @@ _ACROSS: dict[str, tuple[float, ...]] = {
 
 
 def trained_on(data: str) -> str:
-    """Give the data set that the paper's networks were trained on, for one they are tested on."""
+    """Return the data set on which the paper trained the networks that it tests on ``data``."""
     return "miniimagenet" if data in CROSS_DOMAIN else data
 
 
 def published(data: str, method: str) -> dict[Setting, float]:
-    """Give the paper's accuracies of a method on a data set; empty where it has none."""
+    """Return the paper's accuracies of a method on a data set by (ways, shots); may be empty."""
     if data in ("omniglot", "miniimagenet"):
         row = _WITHIN.get(method, (None,) * 8)
         settings, numbers = (_OMNIGLOT, row[:4]) if data == "omniglot" else (_MINIIMAGENET, row[4:])

@@ -1,4 +1,4 @@
-"""The result of an evaluation: one model, one setting, one rule."""
+"""The result of an evaluation: the accuracy of one model in one setting under one rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psco.errors import InputError
 
 
 class Difference(NamedTuple):
-    """The mean of paired differences in points, half its 95 % interval, and what follows."""
+    """The mean of paired differences in percentage points, and half its 95 % interval."""
 
     mean: float
     ci95: float
@@ -27,23 +27,23 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The accuracy of one model in one setting.
+    """The accuracy of one model in one setting under one rule.
 
     Parameters
     ----------
     data, split
-        What was classified.
+        The images that were classified.
     rule, options, transductive
-        How; ``transductive`` says whether a prediction may depend on the other queries of a task.
+        The rule, and whether its predictions depend on the other queries of a task.
     views_at_test
-        Views of an image that are averaged with it, the same for all images.
+        Number of views averaged with each image.
     ways, shots, queries, tasks, seed
         Which tasks.
     mean, ci95
         Accuracy in percent, and half the width of its 95 % interval: 1.96 s / sqrt(tasks) with the
         unbiased standard deviation s over the tasks.
     left_out
-        Classes with too few images for such a task.
+        Number of classes with too few images for such a task.
     per_task
         Accuracy of every task in percent.
     """
@@ -66,42 +66,42 @@ class Report:
 
     @property
     def hash(self) -> str:
-        """Identify the settings, not the result, by twelve hexadecimal digits."""
+        """Twelve hexadecimal digits that identify the settings, not the result."""
         results = ("mean", "ci95", "per_task")
         settings = {name: value for name, value in asdict(self).items() if name not in results}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything but the single tasks."""
-        facts = {name: value for name, value in asdict(self).items() if name != "per_task"}
-        return {**facts, "hash": self.hash}
+        """Return everything except the accuracies of single tasks."""
+        fields = {name: value for name, value in asdict(self).items() if name != "per_task"}
+        return {**fields, "hash": self.hash}
 
     def to_json(self) -> str:
-        """Write everything as a JSON object."""
+        """Return everything as a JSON object."""
         return json.dumps({**asdict(self), "hash": self.hash})
 
     @property
     def how(self) -> str:
-        """The rule in words, whether it is inductive, and with how many views if there are any."""
+        """The rule, whether it is inductive, and the number of views at test, if any."""
         kind = "transductive" if self.transductive else "inductive"
         views = f", {self.views_at_test} views at test" if self.views_at_test else ""
         return f"{self.rule} ({kind}{views})"
 
     def to_markdown(self) -> str:
-        """Write the result as a Markdown table of one row."""
+        """Return the result as a Markdown table of one row."""
         cells = {
             "data": f"{self.data} ({self.split})",
             "rule": self.how,
             "setting": f"{self.ways}-way {self.shots}-shot",
             "accuracy, %": f"{self.mean:.2f} ± {self.ci95:.2f}",
-            "tasks": f"{self.tasks}, {self.queries} queries of each class, seed {self.seed}",
+            "tasks": f"{self.tasks}, {self.queries} queries per class, seed {self.seed}",
             "classes left out": str(self.left_out),
         }
         lines = [cells.keys(), ["---"] * len(cells), cells.values()]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def first(self, number: int) -> Report:
-        """Give the report of the first tasks alone, or of all if there are not as many."""
+        """Return the result of the first tasks alone, or of all if there are fewer."""
         if number >= self.tasks:
             return self
         values = np.array(self.per_task[:number])
@@ -109,7 +109,7 @@ class Report:
         return replace(self, tasks=number, mean=mean, ci95=ci95, per_task=self.per_task[:number])
 
     def compare(self, other: Report) -> Difference:
-        """Give the advantage over another report on the same tasks, with its paired interval.
+        """Return the difference from another result on the same tasks, with its paired interval.
 
         Raises
         ------
@@ -120,14 +120,17 @@ class Report:
         for name in tasks:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                raise InputError(f"only the same tasks compare: {name} is {mine!r} and {theirs!r}")
+                raise InputError(
+                    f"results on different tasks cannot be compared: {name} is {mine!r} and "
+                    f"{theirs!r}; evaluate both on the same tasks"
+                )
         return Difference(*interval(np.array(self.per_task) - np.array(other.per_task)))
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """Give the mean of (n,) values and half the width of its 95 % interval.
+    """Return the mean of (n,) values and half the width of its 95 % interval.
 
-    That is 1.96 · unbiased deviation / √n, and not a number for a single value.
+    That is 1.96 · s / √n with the unbiased standard deviation s, or NaN for a single value.
     """
-    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    return float(values.mean()), 1.96 * spread / math.sqrt(len(values))
+    std = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return float(values.mean()), 1.96 * std / math.sqrt(len(values))

@@ -10,13 +10,14 @@ from psco.classifier import OpenSetQuality, open_set_quality
 from psco.classifier.pretraining import pretrain
 from psco.data import ImageSet, load_dataset
 from psco.data.tasks import sample_tasks
-from psco.evaluation.embed import Embedder, Encoder, RawPixels, load
+from psco.evaluation.embed import Embedder, Encoder, load
 from psco.evaluation.evaluate import classify_tasks, draw_tasks, evaluate_tasks
 from psco.evaluation.rules import Embeddings
 from psco.evaluation.rules.prototype import Prototype
 from psco.experiments.recipe_report import REPORT, surroundings, write_report
 from psco.files.atomic import atomic_path
 from psco.progress import clock
+from psco.recipes.recipe import load_recipe
 from psco.report.gallery import task_rows
 from psco.report.page import Part, number_table, page
 from psco.report.plots import accuracy_plot, training_plot
@@ -68,7 +69,7 @@ def run_demo(
     # The heads of an untrained network are no use to each other: its features stand alone.
     models: dict[str, tuple[Embedder, str]] = {
         "psco": (trained, "prototype"),
-        "pixels": (RawPixels(run.recipe.image.size), "prototype"),
+        "pixels": (Encoder.untrained(load_recipe(run.recipe, ["method.name=pixels"])), "prototype"),
         "random": (Encoder.untrained(run.recipe, seed), "class-mean"),
     }
     drawn = draw_tasks(images, SETTINGS, 15, tasks, seed)

@@ -14,7 +14,7 @@ from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import load
-from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
+from psco.evaluation.evaluate import default_rule, draw_tasks, evaluate_tasks
 from psco.evaluation.result import Report, interval
 from psco.evaluation.rules import RULES
 from psco.files.atomic import atomic_path
@@ -150,13 +150,10 @@ def _measure(
     run: Run, images: ImageSet, drawn: Sequence[Tasks], rules: Sequence[str], progress: bool
 ) -> list[Report]:
     encoder = load(run.folder)
-    own, options = encoder.method.rule, encoder.method.rule_options()
     return [
         report
-        for rule in rules or (own,)
-        for report in evaluate_tasks(
-            encoder, images, drawn, rule, options if rule == own else {}, progress
-        )
+        for rule in rules or (default_rule(encoder, images),)
+        for report in evaluate_tasks(encoder, images, drawn, rule, progress=progress)
     ]
 
 

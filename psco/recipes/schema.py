@@ -38,6 +38,9 @@ class ImageSettings(Section):
 
     size: int = Field(28, ge=8)
     source_size: int = Field(28, ge=8)
+    test_crop: bool = Field(
+        False, description="at test, take the centre of the source instead of shrinking it"
+    )
     channels: Literal[1, 3] = 1
     mean: list[float] = [0.5]
     std: list[float] = [0.25]
@@ -51,6 +54,10 @@ class ImageSettings(Section):
                 )
         if min(self.std) <= 0:
             raise InputError(f"std must be > 0, not {self.std}")
+        if self.test_crop and self.source_size < self.size:
+            raise InputError(
+                f"test_crop requires source_size >= size, got {self.source_size} and {self.size}"
+            )
         return self
 
 

@@ -18,7 +18,7 @@ LEGEND = (
 
 def cell(comparison: Comparison, row: Row, setting: Setting) -> str:
     """Write an accuracy with its interval, its mark and the paper's number."""
-    report = row.reports.get(setting)
+    report = row.results.get(setting)
     if report is None:
         return "–"
     gap = comparison.difference(row, setting)
@@ -50,7 +50,7 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
     head += [f"({ways}, {shots})" for ways, shots in comparison.settings]
     rows = []
     for row in comparison.rows:
-        numbers = {report.tasks for report in row.reports.values()}
+        numbers = {report.tasks for report in row.results.values()}
         rows.append(
             [
                 row.title if row.name == row.method else f"{row.title} ({row.name})",
@@ -94,7 +94,7 @@ def comparison_page(comparison: Comparison) -> str:
         Part(
             "Each method under its published rule",
             "Accuracy in percent; the thin lines are 95 % intervals.",
-            comparison_plot([(row.title, row.reports) for row in own], comparison.settings),
+            comparison_plot([(row.title, row.results) for row in own], comparison.settings),
         )
     ]
     if common:
@@ -103,7 +103,7 @@ def comparison_page(comparison: Comparison) -> str:
             Part(
                 f"All under the rule {rule}",
                 "The same, with the features of each backbone and one common rule.",
-                comparison_plot([(row.title, row.reports) for row in common], comparison.settings),
+                comparison_plot([(row.title, row.results) for row in common], comparison.settings),
             )
         )
     parts += [

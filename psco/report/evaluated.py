@@ -20,7 +20,7 @@ from psco.errors import InputError
 from psco.evaluation.embed import Embedder, Encoder
 from psco.evaluation.evaluate import embeddings_for
 from psco.evaluation.result import Report
-from psco.evaluation.rules import RULES, Embeddings
+from psco.evaluation.rules import RULES, Embeddings, SupportSet
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map
 from psco.report.page import Part, number_table, page
@@ -120,7 +120,9 @@ def _judge(
     classes = torch.from_numpy(labels)[None]
     support, query = (points[torch.arange(len(points))[None]] for points in (known, asked))
     own, scores = (
-        rule(support, classes, some, int(labels.max()) + 1, model.heads)[0].double().numpy()
+        rule(SupportSet(support, classes, int(labels.max()) + 1, model.heads), some)[0]
+        .double()
+        .numpy()
         for some in (support, query)
     )
     chances = probabilities(scores, default_temperature(own, labels))

@@ -70,7 +70,13 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return (images - shift).div_(scale).contiguous(memory_format=torch.channels_last)
 
 
-def plain_view(images: Tensor, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def plain_view(
+    images: Tensor,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    crop_from: int | None = None,
+) -> Tensor:
     """Give the view without chance that is used at test time: resized, then normalised.
 
     Parameters
@@ -81,6 +87,9 @@ def plain_view(images: Tensor, size: int, mean: Sequence[float], std: Sequence[f
         Side of the view in pixels; images that are not square lose the ends of the long side.
     mean, std
         One number per channel, or one for all channels; deviations > 0.
+    crop_from
+        Resize to this side instead, at least ``size``, and take the centre; None to resize to
+        ``size`` directly.
 
     Returns
     -------
@@ -89,7 +98,11 @@ def plain_view(images: Tensor, size: int, mean: Sequence[float], std: Sequence[f
     """
     check_images(images)
     check_size_and_norm(size, mean, std)
-    return normalise(resize(images, size), mean, std)
+    if crop_from is None:
+        return normalise(resize(images, size), mean, std)
+    start = (crop_from - size) // 2
+    centre = slice(start, start + size)
+    return normalise(resize(images, crop_from)[:, :, centre, centre], mean, std)
 
 
 @dataclass(frozen=True)

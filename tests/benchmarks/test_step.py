@@ -15,9 +15,9 @@ from benchmarks.speed.tasks import (
     make_heads,
     make_tasks,
     prototype_loop,
+    score,
 )
 from benchmarks.timing.cases import Case, synthetic_images
-from psco.evaluation.rules import RULES
 from psco.recipes.build import build_method
 
 
@@ -73,6 +73,6 @@ def test_the_loops_over_tasks_return_the_scores_of_the_batched_rules(rule, loop)
     heads = make_heads(32, 24, 16)
     task, truth = make_tasks(heads, tasks=3, ways=4, shots=3, queries=2, width=32)
     assert truth.shape == (3, 8)
-    batched = RULES[rule]()(*task, heads)
+    batched = score(rule, task, heads)
     assert torch.allclose(loop(task, heads), batched, atol=1e-3)
     assert torch.allclose(loop(first_tasks(task, 2), heads), batched[:2], atol=1e-3)

@@ -20,9 +20,9 @@ from psco.classifier.calibration import calibrate_run
 from psco.classifier.confidence import expected_calibration_error
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder, load
-from psco.evaluation.rules import RULES
-from psco.evaluation.rules.adapt import adapt_heads, project
-from psco.methods.psco import prototypes
+from psco.evaluation.rules import RULES, SupportSet
+from psco.evaluation.rules.prototype import adapt_heads, project
+from psco.ops.prototypes import prototypes
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import save_checkpoint, start_folder
@@ -191,7 +191,7 @@ def test_adapted_heads_say_what_the_rule_adapt_says(run, tiny, predictor):
     scores = own.query @ prototypes(own.support, truth, 3).T
     one = torch.arange(12)[None]
     rule = RULES["adapt"](steps=7)
-    expected = rule(points[one], truth[None], points[one], 3, encoder.heads)[0]
+    expected = rule(SupportSet(points[one], truth[None], 3, encoder.heads), points[one])[0]
     assert torch.allclose(scores, expected, atol=1e-4)
 
 
@@ -199,7 +199,7 @@ def test_adapting_to_two_supports_works_and_to_one_is_refused(run):
     images, labels = patterns(1)
     clf = FewShotClassifier(run, adapt_steps=2)
     assert clf.fit(images[:2], labels[:2]).predict(images).shape == (3,)
-    with pytest.raises(InputError, match="there is 1"):
+    with pytest.raises(InputError, match="at least 2 supports"):
         FewShotClassifier(run, adapt_steps=2).partial_fit(images[:1], labels[:1])
 
 
@@ -393,8 +393,8 @@ def test_one_shot_rejects_by_the_calibration_of_the_run_alone(run, pictures):
         ({"temperature": "warm"}, "not 'warm'"),
         ({"reject_below": 1.5}, r"in \[0, 1\], not 1.5"),
         ({"reject_below": "never"}, "not 'never'"),
-        ({"adapt_steps": -1}, "from 0 on, not -1"),
-        ({"adapt_steps": 5, "rule": "class-mean"}, "not with 'class-mean'"),
+        ({"adapt_steps": -1}, ">= 0, got -1"),
+        ({"adapt_steps": 5, "rule": "class-mean"}, "requires the rule 'adapt', got 'class-mean'"),
         ({"adapt_steps": 5}, "no heads to adapt"),
         ({"rule": "adapt"}, "no heads to adapt"),
         ({"encoder": 3}, "an Encoder or None, not 3"),

@@ -7,17 +7,19 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from rule_tasks import score
 from torch import nn
 
 from psco.errors import InputError
 from psco.evaluation.rules import RULES, Embeddings, Heads
-from psco.evaluation.rules.adapt_together import are_usual
+from psco.evaluation.rules.adapt_together import adapt_together, have_standard_form
+from psco.evaluation.rules.prototype import adapt_one_by_one
 from psco.networks import predictor, projector
 
 WIDTH, HIDDEN, DIM = 12, 24, 8
 
 
-def experienced(g: nn.Module, h: nn.Module, temperature: float = 0.5) -> Heads:
+def with_statistics(g: nn.Module, h: nn.Module, temperature: float = 0.5) -> Heads:
     """Heads in float64 whose running statistics and affine maps are not the initial ones."""
     generator = torch.Generator().manual_seed(5)
     g, h = g.double().train(), h.double().train()
@@ -32,10 +34,10 @@ def experienced(g: nn.Module, h: nn.Module, temperature: float = 0.5) -> Heads:
     return Heads(g.eval(), h.eval(), temperature)
 
 
-def usual(temperature: float = 0.5) -> Heads:
+def standard_heads(temperature: float = 0.5) -> Heads:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return experienced(projector(WIDTH, HIDDEN, DIM), predictor(DIM, HIDDEN), temperature)
+        return with_statistics(projector(WIDTH, HIDDEN, DIM), predictor(DIM, HIDDEN), temperature)
 
 
 def tasks(labels, heads, queries=4, seed=1):
@@ -57,7 +59,7 @@ def tasks(labels, heads, queries=4, seed=1):
     return (sample(labels), labels, sample(truth), ways), truth
 
 
-def adaptation_twin(support, labels, query, ways, heads, steps=50):
+def adapt_with_autograd(support, labels, query, ways, heads, steps=50):
     """Section 3.3 for one task after the other: copies of the modules, autograd, torch's SGD."""
     scores = []
     for x, y, xq in zip(support.features, labels, query.features, strict=True):
@@ -94,32 +96,32 @@ LABELS = {
 @pytest.mark.parametrize("shots", LABELS)
 @pytest.mark.parametrize("temperature", [0.2, 1.0])
 def test_all_tasks_at_once_equal_the_papers_scheme_task_by_task(shots, temperature):
-    heads = usual(temperature)
-    assert are_usual(heads)
+    heads = standard_heads(temperature)
+    assert have_standard_form(heads)
     setting, _ = tasks(LABELS[shots], heads)
-    scores = RULES["adapt"]()(*setting, heads)
-    torch.testing.assert_close(scores, adaptation_twin(*setting, heads), rtol=0, atol=1e-9)
+    scores = score(RULES["adapt"](), *setting, heads)
+    torch.testing.assert_close(scores, adapt_with_autograd(*setting, heads), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_fewer_steps_mix_old_and_new_running_statistics_as_torch_does(steps):
-    heads = usual()
+    heads = standard_heads()
     setting, _ = tasks(LABELS["five shots"], heads)
-    scores = RULES["adapt"](steps=steps)(*setting, heads)
-    expected = adaptation_twin(*setting, heads, steps=steps)
+    scores = score(RULES["adapt"](steps=steps), *setting, heads)
+    expected = adapt_with_autograd(*setting, heads, steps=steps)
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("make", [usual, lambda: other_heads("no predictor")])
+@pytest.mark.parametrize("make", [standard_heads, lambda: other_heads("no predictor")])
 def test_no_steps_leave_the_prototype_rule(make):
     heads = make()
     setting, _ = tasks(LABELS["unequal shots"], heads)
-    expected = RULES["prototype"]()(*setting, heads)
-    torch.testing.assert_close(RULES["adapt"](steps=0)(*setting, heads), expected)
+    expected = score(RULES["prototype"](), *setting, heads)
+    torch.testing.assert_close(score(RULES["adapt"](steps=0), *setting, heads), expected)
 
 
 class Twice(nn.Module):
-    """A head of a user: its layers are used in a way that no list of them tells."""
+    """A custom head that uses a layer twice, which a list of its layers does not show."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +149,7 @@ def other_heads(kind: str) -> Heads:
             h[1] = nn.BatchNorm1d(HIDDEN, track_running_stats=False)
         else:
             g = Twice()
-        return experienced(g, h)
+        return with_statistics(g, h)
 
 
 KINDS = [
@@ -157,48 +159,48 @@ KINDS = [
     "no BatchNorm at the end",
     "BatchNorm that averages all",
     "BatchNorm without memory",
-    "a module of a user",
+    "a custom module",
 ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heads_of_any_other_form_adapt_one_task_after_the_other(kind):
+def test_heads_of_any_other_form_adapt_task_by_task(kind):
     heads = other_heads(kind)
-    assert not are_usual(heads)
+    assert not have_standard_form(heads)
     setting, _ = tasks(LABELS["unequal shots"], heads)
-    scores = RULES["adapt"](steps=6)(*setting, heads)
-    expected = adaptation_twin(*setting, heads, steps=6)
+    scores = score(RULES["adapt"](steps=6), *setting, heads)
+    expected = adapt_with_autograd(*setting, heads, steps=6)
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("make", [usual, lambda: other_heads("biases")])
+@pytest.mark.parametrize("make", [standard_heads, lambda: other_heads("biases")])
 def test_heads_that_are_frozen_and_in_inference_mode_adapt_too(make):
     heads = make()
     setting, _ = tasks(LABELS["five shots"], heads)
-    expected = RULES["adapt"](steps=5)(*setting, heads)
+    expected = score(RULES["adapt"](steps=5), *setting, heads)
     for module in (heads.projector, heads.predictor):
         module.requires_grad_(False)
     with torch.inference_mode():
         support, labels, query, ways = setting
         again = Embeddings(support.features + 0, support.support, support.query)
-        scores = RULES["adapt"](steps=5)(again, labels + 0, query, ways, heads)
+        scores = score(RULES["adapt"](steps=5), again, labels + 0, query, ways, heads)
     torch.testing.assert_close(scores, expected)
 
 
-def test_more_tasks_than_fit_at_once_are_adapted_part_by_part():
-    heads = usual()
+def test_more_tasks_than_fit_at_once_get_the_same_scores():
+    heads = standard_heads()
     (support, labels, query, ways), _ = tasks(torch.tensor([[0, 1, 1, 0, 2]]).expand(19, -1), heads)
-    together = RULES["adapt"](steps=5)(support, labels, query, ways, heads)
+    together = score(RULES["adapt"](steps=5), support, labels, query, ways, heads)
     for t in (0, 7, 8, 18):
         one = torch.tensor([t])
-        alone = RULES["adapt"](steps=5)(support[one], labels[one], query[one], ways, heads)
+        alone = score(RULES["adapt"](steps=5), support[one], labels[one], query[one], ways, heads)
         torch.testing.assert_close(alone[0], together[t])
 
 
 def test_predictions_in_single_precision_are_those_of_the_loop_and_better_than_before():
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        heads = experienced(projector(WIDTH, 256, 32), predictor(32, 256), 1.0)
+        heads = with_statistics(projector(WIDTH, 256, 32), predictor(32, 256), 1.0)
     (support, labels, query, ways), truth = tasks(
         torch.arange(5).repeat_interleave(5).expand(8, -1), heads, queries=15
     )
@@ -208,28 +210,38 @@ def test_predictions_in_single_precision_are_those_of_the_loop_and_better_than_b
     for module in (heads.projector, heads.predictor):
         module.float()
     setting = (single[0], labels, single[1], ways)
-    scores = RULES["adapt"]()(*setting, heads)
-    expected = adaptation_twin(*setting, heads)
+    scores = score(RULES["adapt"](), *setting, heads)
+    expected = adapt_with_autograd(*setting, heads)
     torch.testing.assert_close(scores, expected, rtol=0, atol=2e-3)
     predicted = scores.argmax(dim=2)
     assert (predicted == expected.argmax(dim=2)).float().mean() > 0.995
-    before = RULES["prototype"]()(*setting, heads).argmax(dim=2)
+    before = score(RULES["prototype"](), *setting, heads).argmax(dim=2)
     assert (predicted == truth).float().mean() > (before == truth).float().mean() + 0.05
 
 
-def test_adapt_says_what_it_lacks():
-    heads = usual()
+def test_adapt_refuses_tasks_without_heads_parameters_or_a_second_support():
+    heads = standard_heads()
     (support, labels, query, ways), _ = tasks(LABELS["five shots"], heads)
     adapt = RULES["adapt"]()
     with pytest.raises(InputError, match="rule 'adapt' needs the heads of a network"):
-        adapt(support, labels, query, ways, None)
-    with pytest.raises(InputError, match="nothing to train: the heads have no parameters"):
-        adapt(support, labels, query, ways, Heads(nn.Identity(), nn.Identity()))
-    with pytest.raises(InputError, match="temperature must be > 0, not 0"):
-        adapt(support, labels, query, ways, Heads(heads.projector, heads.predictor, 0))
+        score(adapt, support, labels, query, ways, None)
+    with pytest.raises(InputError, match="needs heads with parameters"):
+        score(adapt, support, labels, query, ways, Heads(nn.Identity(), nn.Identity()))
+    with pytest.raises(InputError, match="temperature must be > 0, got 0"):
+        score(adapt, support, labels, query, ways, Heads(heads.projector, heads.predictor, 0))
     single = Embeddings(support.features[:, :1], support.support[:, :1], support.query[:, :1])
-    with pytest.raises(InputError, match="needs two supports at least"):
-        adapt(single, labels[:, :1], query, 1, heads)
+    with pytest.raises(InputError, match="needs at least 2 supports"):
+        score(adapt, single, labels[:, :1], query, 1, heads)
+
+
+@pytest.mark.parametrize("shots", LABELS)
+def test_heads_adapted_together_equal_those_adapted_one_by_one(shots):
+    heads = standard_heads()
+    (support, labels, query, _), _ = tasks(LABELS[shots], heads)
+    fast = adapt_together(support.features, labels, query.features, heads, 20)
+    slow = adapt_one_by_one(support.features, labels, query.features, heads, 20)
+    for ours, theirs in zip(fast, slow, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_the_options_of_rules_are_read_from_their_signatures():

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import psco
 from psco.cli import app
 from psco.evaluation.compare import Comparison, Row
-from psco.evaluation.published import TRANSDUCTIVE, published, trained_on
 from psco.evaluation.result import Report
 from psco.report.compared import comparison_page, table, to_markdown
 
@@ -62,18 +61,18 @@ def test_every_run_has_its_own_rule_and_those_that_embed_the_common_one(comparis
 
 def test_all_rows_are_measured_on_the_same_tasks(comparison, few_glyphs, runs):
     alone = psco.evaluate(runs[1], few_glyphs, queries=3, tasks=12, rule="knn")
-    assert comparison.rows[1].reports[5, 1].per_task == alone.per_task
+    assert comparison.rows[1].results[5, 1].per_task == alone.per_task
     for row in comparison.rows:
-        for report in row.reports.values():
-            assert (report.seed, report.queries) == (0, 3)
-            assert report.tasks == (5 if row.rule == "maml" else 12)
+        for result in row.results.values():
+            assert (result.seed, result.queries) == (0, 3)
+            assert result.tasks == (5 if row.rule == "maml" else 12)
     # The slow rule has the first of the tasks, not others.
     maml = psco.evaluate(runs[3], few_glyphs, queries=3, tasks=5, rule="maml", options={"steps": 3})
-    assert comparison.rows[3].reports[5, 1].per_task == maml.per_task
+    assert comparison.rows[3].results[5, 1].per_task == maml.per_task
 
 
 def test_a_setting_that_a_model_cannot_do_is_left_empty(comparison):
-    assert set(comparison.rows[3].reports) == {(5, 1)}  # MAML was trained for six ways
+    assert set(comparison.rows[3].results) == {(5, 1)}  # MAML was trained for six ways
     head, rows = table(comparison)
     assert head[-2:] == ["(5, 1)", "(8, 2)"]
     assert rows[3][-1] == "–"
@@ -81,9 +80,9 @@ def test_a_setting_that_a_model_cannot_do_is_left_empty(comparison):
 
 
 def test_differences_are_paired_on_the_tasks_that_both_have_done(comparison):
-    first = comparison.rows[0].reports[5, 1].per_task
+    first = comparison.rows[0].results[5, 1].per_task
     for row in comparison.rows[1:]:
-        gaps = np.array(row.reports[5, 1].per_task) - first[: row.reports[5, 1].tasks]
+        gaps = np.array(row.results[5, 1].per_task) - first[: row.results[5, 1].tasks]
         found = comparison.difference(row, (5, 1))
         assert found.mean == pytest.approx(gaps.mean())
         assert found.ci95 == pytest.approx(1.96 * gaps.std(ddof=1) / np.sqrt(len(gaps)))
@@ -108,7 +107,7 @@ def made_up(gaps: list[float], **facts) -> Comparison:
     def row(name: str, values) -> Row:
         about = {"title": name, "kind": "self-supervised", "steps": 1, "rule": "knn"}
         about |= {"own_rule": True, "paper": {}, **facts}
-        return Row(name=name, method=name, reports={(5, 1): report(values)}, **about)
+        return Row(name=name, method=name, results={(5, 1): report(values)}, **about)
 
     rows = (row("psco", base), row("moco", base + np.array(gaps)))
     return Comparison("omniglot", "test", ((5, 1),), 15, 0, rows)
@@ -125,7 +124,7 @@ def made_up(gaps: list[float], **facts) -> Comparison:
 )
 def test_only_differences_whose_interval_leaves_out_zero_are_marked(gaps, mark):
     compared = made_up(gaps)
-    mean = compared.rows[1].reports[5, 1].mean
+    mean = compared.rows[1].results[5, 1].mean
     assert table(compared)[1][1][-1] == f"{mean:.2f} ± 1.00{mark}"
     results = compared.as_dict()["results"]
     assert results[0]["difference"] is None
@@ -138,55 +137,6 @@ def test_the_papers_number_stands_in_brackets_and_says_when_it_is_of_another_kin
     maml = replace(one.rows[1], method="maml")
     other = replace(one, rows=(one.rows[0], maml))
     assert table(other)[1][1][-1].endswith("[92.66, transductive]")
-
-
-def test_the_papers_numbers_are_those_of_its_tables():
-    assert published("omniglot", "psco") == {
-        (5, 1): 96.37,
-        (5, 5): 99.13,
-        (20, 1): 89.64,
-        (20, 5): 97.07,
-    }
-    assert published("miniimagenet", "moco")[5, 20] == 60.23
-    assert published("eurosat", "protonets") == {(5, 5): 64.91, (5, 20): 70.88}
-    assert set(published("omniglot", "lasium-maml")) == {(5, 1), (5, 5)}
-    assert published("glyphs", "psco") == published("omniglot", "byol") == {}
-    assert trained_on("cub") == "miniimagenet"
-    assert "protonets" not in TRANSDUCTIVE
-
-
-@pytest.mark.usefixtures("quick_calibration")
-def test_the_papers_number_is_shown_only_where_the_setting_is_the_papers(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (200, 105, 105, 1), dtype=np.uint8)
-    labels, classes = np.arange(200) // 20, tuple("abcdefghij")
-    train = psco.ImageSet(pixels, labels, classes, "omniglot", "train")
-    test = replace(train, split="test")
-    changes = ["train.batch_size=20", "heads.hidden=16", "method.queue_size=32"]
-
-    def run(name, images=train, **options):
-        more = options.pop("overrides", [])
-        psco.pretrain(
-            images,
-            out=tmp_path / name,
-            recipe="omniglot",
-            steps=1,
-            overrides=[*changes, *more],
-            progress=False,
-        )
-        return tmp_path / name
-
-    def shown(folder, images=test, **options):
-        options = {"queries": 15, "tasks": 2, **options}
-        found = psco.compare([folder], images, [(5, 1), (7, 1)], **options)
-        return [row.paper for row in found.rows if row.paper]
-
-    as_in_paper = run("paper")
-    assert [paper[5, 1] for paper in shown(as_in_paper)] == [96.37]  # and not with `class-mean`
-    assert not shown(as_in_paper, queries=5)
-    assert not shown(as_in_paper, replace(test, split="val"))
-    assert not shown(as_in_paper, replace(test, name="other"))
-    assert not shown(run("elsewhere", replace(train, name="own")))
-    assert not shown(run("narrow", overrides=["backbone.width=8"]))
 
 
 # ---------------------------------------------------------------------------------------- outputs
@@ -212,7 +162,7 @@ def test_the_page_stands_alone_and_shows_every_row(comparison):
 
 
 def test_no_runs_and_tasks_that_cannot_be_are_errors(runs, few_glyphs):
-    with pytest.raises(psco.InputError, match="needs a run folder"):
+    with pytest.raises(psco.InputError, match="needs at least one run folder"):
         psco.compare([], few_glyphs, [(5, 1)])
     with pytest.raises(psco.InputError, match="31 classes of at least 16 images; 30 of 30"):
         psco.compare(runs, few_glyphs, [(31, 1)])
@@ -253,7 +203,7 @@ def test_compare_trains_goes_on_and_writes_tables(psco, small, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data glyphs", "needs a run folder"),
+        ("--data glyphs", "needs at least one run folder"),
         ("nowhere --data glyphs", "'nowhere' is not a run folder"),
         ("", "--data is missing"),
         ("--train --data glyphs --steps 2", "--out is missing"),

@@ -13,7 +13,7 @@ import psco
 from psco.errors import InputError
 from psco.evaluation.rules import Embeddings, join_embeddings
 from psco.recipes.build import build_views
-from psco.recipes.recipe import load_recipe
+from psco.recipes.recipe import load_recipe, recipe_names
 from psco.views import VIEW_PARTS, SameOnBatchGenerator, to_batch
 
 HANDWRITING = "{affine: {}, elastic: {}, stroke: {}}"
@@ -81,10 +81,10 @@ def test_every_part_can_change_all_images_alike(name, pictures):
     assert (each != each[:1]).any()
 
 
-def test_reports_say_how_many_views_were_averaged(encoder, few_glyphs):
-    report = psco.evaluate(encoder, few_glyphs, tasks=3)
-    assert report.views_at_test == 3
-    assert report.how == "prototype (inductive, 3 views at test)"
+def test_results_state_how_many_views_were_averaged(encoder, few_glyphs):
+    result = psco.evaluate(encoder, few_glyphs, tasks=3)
+    assert result.views_at_test == 3
+    assert result.how == "prototype (inductive, 3 views at test)"
 
 
 def test_another_number_of_views_can_be_tried_on_a_finished_run(few_glyphs, tiny, tmp_path, psco):
@@ -102,3 +102,32 @@ def test_another_number_of_views_can_be_tried_on_a_finished_run(few_glyphs, tiny
     images = library.load_dataset("glyphs", "val", size=16)
     assert row["views_at_test"] == 2
     assert row["mean"] == library.evaluate(several, images, tasks=20).mean
+
+
+@torch.no_grad()
+def test_with_test_crop_the_network_sees_the_centre_of_the_source(tiny):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 24, 24, 1), dtype=np.uint8)
+    settings = load_recipe("glyphs", [*tiny, "image.source_size=24", "image.test_crop=true"])
+    encoder = psco.Encoder.untrained(settings)  # size 16
+    centre = np.ascontiguousarray(pixels[:, 4:20, 4:20])
+    plain = psco.Encoder(encoder.method, load_recipe("glyphs", tiny))
+    assert_same(encoder.embed(pixels), plain.embed(centre))
+    torch.testing.assert_close(encoder.pixels(pixels).features, plain.pixels(centre).features)
+    assert not torch.allclose(encoder.features(pixels), plain.features(pixels), atol=1e-3)
+
+
+def test_images_of_any_size_are_brought_to_the_source_size_before_the_crop(tiny):
+    settings = load_recipe("glyphs", [*tiny, "image.source_size=24", "image.test_crop=true"])
+    encoder = psco.Encoder.untrained(settings)
+    small = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 1), dtype=np.uint8)
+    twice = small.repeat(4, axis=1).repeat(4, axis=2)  # 48 px: each pixel 4 x 4
+    assert encoder.embed(small).features.shape == encoder.embed(twice).features.shape
+
+
+def test_only_the_large_scale_recipe_crops_at_test():
+    crops = {name for name in recipe_names() if load_recipe(name).image.test_crop}
+    assert crops == {"imagenet"}
+    image = load_recipe("imagenet").image
+    assert (image.source_size, image.size) == (256, 224)
+    with pytest.raises(InputError, match="test_crop requires source_size >= size, got 16 and 28"):
+        load_recipe("glyphs", ["image.test_crop=true", "image.source_size=16"])

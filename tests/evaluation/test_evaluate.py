@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import psco
 from psco.cli import testing
 from psco.data.tasks import sample_tasks
-from psco.evaluation.embed import Encoder, RawPixels
+from psco.evaluation.embed import Encoder
 from psco.evaluation.evaluate import classify_tasks, draw_tasks, evaluate_tasks
 from psco.evaluation.rules import RULES, Embeddings
 from psco.evaluation.rules.prototype import Prototype
@@ -93,11 +93,11 @@ def test_all_models_meet_the_same_tasks(images, table):
     assert several[1].ways == 3
 
 
-def test_raw_pixels_recognise_copies_and_nothing_in_noise(images):
+def test_raw_pixels_recognise_copies_and_nothing_in_noise(images, raw_pixels):
     copies = np.repeat(images.images[:10], 8, axis=0)
     same = psco.ImageSet(copies, images.labels, images.classes)
-    assert psco.evaluate(RawPixels(4), same, queries=5, tasks=20).mean == 100
-    assert psco.evaluate(RawPixels(4), images, queries=5, tasks=200).mean < 30
+    assert psco.evaluate(raw_pixels, same, queries=5, tasks=20).mean == 100
+    assert psco.evaluate(raw_pixels, images, queries=5, tasks=200).mean < 30
 
 
 def test_a_report_writes_itself_as_json_and_markdown(images, table):
@@ -114,9 +114,9 @@ def test_a_report_writes_itself_as_json_and_markdown(images, table):
     assert "transductive (transductive)" in other.to_markdown()
 
 
-def test_a_report_compares_with_another_on_the_same_tasks_only(images, table):
+def test_results_compare_on_the_same_tasks_only(images, table, raw_pixels):
     good = psco.evaluate(table, images, queries=5, tasks=40)
-    poor = psco.evaluate(RawPixels(4), images, queries=5, tasks=40)
+    poor = psco.evaluate(raw_pixels, images, queries=5, tasks=40)
     gain = good.compare(poor)
     gains = np.array(good.per_task) - np.array(poor.per_task)
     assert gain.mean == pytest.approx(good.mean - poor.mean)
@@ -127,8 +127,11 @@ def test_a_report_compares_with_another_on_the_same_tasks_only(images, table):
         good.compare(psco.evaluate(table, images, queries=5, tasks=40, seed=1))
 
 
-def test_the_hash_of_a_report_is_that_of_its_settings(images, table):
-    one, other = (psco.evaluate(m, images, queries=5, tasks=9) for m in (table, RawPixels(4)))
+def test_the_hash_of_a_result_is_that_of_its_settings(images, table, raw_pixels):
+    one, other = (
+        psco.evaluate(model, images, queries=5, tasks=9, rule="prototype")
+        for model in (table, raw_pixels)
+    )
     assert one.hash == other.hash
     assert one.hash != psco.evaluate(table, images, queries=5, tasks=9, rule="class-mean").hash
 
@@ -138,21 +141,22 @@ def test_unknown_rules_and_options_are_refused(images, table):
         psco.evaluate(table, images, queries=5, tasks=9, rule="prototypes")
     with pytest.raises(psco.InputError, match="unknown option of rule 'prototype' 'k'"):
         psco.evaluate(table, images, queries=5, tasks=9, options={"k": 3})
-    with pytest.raises(psco.InputError, match="adapt_steps goes with the rule 'adapt'"):
+    with pytest.raises(psco.InputError, match="adapt_steps requires the rule 'adapt'"):
         psco.evaluate(table, images, queries=5, tasks=9, rule="class-mean", adapt_steps=5)
 
 
 @dataclass(frozen=True)
 class Slow:
-    """Always says the first class, a few tasks at a time."""
+    """Always predicts the first class, a few tasks at a time."""
 
     sizes: list[int] = field(default_factory=list)
     transductive: ClassVar[bool] = False
     tasks_at_once: ClassVar[int] = 8
 
-    def __call__(self, support, labels, query, ways, heads=None):
-        self.sizes.append(len(labels))
-        return F.one_hot(torch.zeros(query.query.shape[:2], dtype=torch.int64), ways).float()
+    def __call__(self, support, query):
+        self.sizes.append(len(support.labels))
+        first = torch.zeros(query.query.shape[:2], dtype=torch.int64)
+        return F.one_hot(first, support.ways).float()
 
 
 def test_slow_rules_report_their_mean_after_a_few_tasks_each(images, table, monkeypatch):
@@ -168,7 +172,7 @@ def test_slow_rules_report_their_mean_after_a_few_tasks_each(images, table, monk
 
 def test_adapt_steps_must_be_a_number_of_steps(images, table):
     for steps in (-1, 0.5, "many"):
-        with pytest.raises(psco.InputError, match=f"whole number from 0 on, not {steps!r}"):
+        with pytest.raises(psco.InputError, match=f"whole number >= 0, got {steps!r}"):
             psco.evaluate(table, images, queries=5, tasks=9, adapt_steps=steps)
 
 
@@ -189,8 +193,11 @@ def run(tmp_path, tiny):
         (["--ways", "3", "--tasks", "0"], "tasks must be at least 1, not 0"),
         (["--ways", "3", "--rule", "kn"], "unknown rule 'kn'; did you mean 'knn'"),
         (["--ways", "3", "--rule", "knn", "--set", "k=9"], "between 1 and the 3 supports"),
-        (["--ways", "3", "--rule", "knn", "--adapt-steps", "5"], "not with 'knn'"),
-        (["--ways", "3", "--adapt-steps", "-5"], "from 0 on, not -5"),
+        (
+            ["--ways", "3", "--rule", "knn", "--adapt-steps", "5"],
+            "the rule 'adapt', got 'knn'",
+        ),
+        (["--ways", "3", "--adapt-steps", "-5"], ">= 0, got -5"),
     ],
 )
 def test_the_command_refuses_bad_input_in_one_line_and_writes_nothing(

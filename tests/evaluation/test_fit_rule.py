@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 
-from psco.evaluation.rules import RULES, Embeddings, fit_rule
+from psco.evaluation.rules import RULES, Embeddings, SupportSet, fit_rule
 from psco.evaluation.rules.rule import FittableRule
 
 NAMES = sorted(
@@ -28,10 +28,11 @@ def embeddings(tasks: int, number: int, seed: int) -> Embeddings:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fitted_rule_gives_each_query_the_score_of_the_whole_task(name):
     rule = RULES[name]()
-    support, query = embeddings(2, 9, 0), embeddings(2, 5, 1)
+    query = embeddings(2, 5, 1)
     labels = torch.arange(9).remainder(3).expand(2, -1)
-    whole = rule(support, labels, query, 3, None)
-    score = pickle.loads(pickle.dumps(fit_rule(rule, support, labels, 3, None)))
+    support = SupportSet(embeddings(2, 9, 0), labels, 3)
+    whole = rule(support, query)
+    score = pickle.loads(pickle.dumps(fit_rule(rule, support)))
     parts = [
         score(Embeddings(query.features[:, [i]], query.support[:, [i]], query.query[:, [i]]))
         for i in range(5)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import psco
 from psco.errors import DivergedError, InputError, PscoError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.rules import RULES, Embeddings, Heads
+from psco.evaluation.rules import RULES, Embeddings, Heads, SupportSet
 from psco.methods.maml import MAML
 from psco.networks import Networks
 from psco.ops.inner_loop import TaskNorm
@@ -163,7 +163,7 @@ def task(ways: int = 3, tasks: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 def answer(method: MAML, rule: object, ways: int = 3, pick: object = slice(None)) -> Tensor:
     support, labels, query = task(ways)
     heads = Heads(method.projector, method.predictor, 1.0, method, SHAPE)
-    return rule(points(support), labels, points(query[:, pick]), ways, heads)  # type: ignore[operator]
+    return rule(SupportSet(points(support), labels, ways, heads), points(query[:, pick]))  # type: ignore[operator]
 
 
 def test_the_rule_takes_the_steps_and_asks_the_network():
@@ -219,7 +219,7 @@ def test_training_from_scratch_forgets_what_the_network_has_learnt():
 
 
 def test_more_ways_than_it_was_trained_for_are_refused():
-    with pytest.raises(InputError, match="trained for 3 ways, not for 4"):
+    with pytest.raises(InputError, match="trained for 3 ways and cannot do 4"):
         answer(maml(), RULES["maml"](), ways=4)
 
 
@@ -267,7 +267,7 @@ def test_its_network_keeps_no_statistics_and_its_features_are_not_for_use(images
     layers = list(encoder.method.modules())
     assert any(isinstance(layer, TaskNorm) for layer in layers)
     assert not any(isinstance(layer, nn.BatchNorm2d) for layer in layers)
-    with pytest.raises(InputError, match="no features before it meets a task; use the rule 'maml'"):
+    with pytest.raises(InputError, match="before it adapts to a task; use the rule 'maml'"):
         encoder.embed(images.images)
 
 

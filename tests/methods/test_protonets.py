@@ -12,7 +12,7 @@ from torch import nn
 
 from psco.data import ImageSet
 from psco.errors import InputError
-from psco.evaluation.rules import RULES, Embeddings
+from psco.evaluation.rules import RULES, Embeddings, SupportSet
 from psco.methods import Episode
 from psco.methods.protonets import ProtoNets, protonet_loss
 from psco.networks import Networks
@@ -64,24 +64,11 @@ def test_the_rule_picks_the_nearest_mean_in_the_euclidean_sense():
     )  # means (2,0), (1,10)
     query = torch.tensor([[[0.6, 1.0]]])
     none = torch.empty(1, 4, 0)
-    scores = RULES["euclidean"]()(
-        Embeddings(support, none, none),
-        torch.tensor([[0, 0, 1, 1]]),
-        Embeddings(query, none[:, :1], none[:, :1]),
-        2,
-        None,
-    )
+    known = SupportSet(Embeddings(support, none, none), torch.tensor([[0, 0, 1, 1]]), 2)
+    asked = Embeddings(query, none[:, :1], none[:, :1])
+    scores = RULES["euclidean"]()(known, asked)
     torch.testing.assert_close(scores, -torch.tensor([[[1.4**2 + 1, 0.4**2 + 81]]]))
-    assert (
-        RULES["class-mean"]()(
-            Embeddings(support, none, none),
-            torch.tensor([[0, 0, 1, 1]]),
-            Embeddings(query, none[:, :1], none[:, :1]),
-            2,
-            None,
-        ).argmax()
-        == 1
-    )
+    assert RULES["class-mean"]()(known, asked).argmax() == 1
 
 
 def labelled(classes: int = 6, each: int = 5, size: int = 8) -> ImageSet:

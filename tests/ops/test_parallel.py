@@ -104,11 +104,11 @@ def test_adaptation_runs_where_scripts_are_turned_off_and_warns_of_nothing():
     code = (
         "import torch\n"
         "from psco.networks import predictor, projector\n"
-        "from psco.evaluation.rules import RULES, Heads, Embeddings\n"
+        "from psco.evaluation.rules import RULES, Heads, Embeddings, SupportSet\n"
         "heads = Heads(projector(4, 8, 4).eval(), predictor(4, 8).eval(), 1.0)\n"
         "p = Embeddings(torch.randn(3, 4, 4), torch.randn(3, 4, 4), torch.randn(3, 4, 4))\n"
         "labels = torch.tensor([0, 1, 0, 1]).repeat(3, 1)\n"
-        "print(RULES['adapt'](steps=2)(p, labels, p, 2, heads).shape)"
+        "print(RULES['adapt'](steps=2)(SupportSet(p, labels, 2, heads), p).shape)"
     )
     for setting in ("0", "1"):
         done = subprocess.run(

@@ -16,7 +16,6 @@ from PIL import Image
 import psco
 from psco.classifier.bulk import Row, classify_files
 from psco.classifier.pictures import list_pictures
-from psco.evaluation.embed import RawPixels
 from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
 from psco.recipes.recipe import load_recipe
 from psco.report.classified import ContactSheet
@@ -35,8 +34,8 @@ def images() -> psco.ImageSet:
 
 
 @pytest.fixture
-def html(images) -> str:
-    model = RawPixels(8)
+def html(images, raw_pixels) -> str:
+    model = raw_pixels
     drawn = draw_tasks(images, [(3, 1), (3, 5)], 4, 10, 0)
     return evaluation_page(model, images, drawn, evaluate_tasks(model, images, drawn), "pixels")
 

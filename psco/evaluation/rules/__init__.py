@@ -1,21 +1,28 @@
-"""Classification rules by name. A new one is a file here and a line below."""
+"""Classification rules by name. A new rule is a file here and a line below."""
 
 from __future__ import annotations
 
-from psco.evaluation.rules.adapt import Adapt
 from psco.evaluation.rules.finetune import FromScratch, MamlSteps
 from psco.evaluation.rules.linear import LinearProbe
+from psco.evaluation.rules.nearest_mean import ClassMean, NearestMean
 from psco.evaluation.rules.neighbours import Neighbours
-from psco.evaluation.rules.prototype import ClassMean, Euclidean, Prototype
+from psco.evaluation.rules.prototype import Adapt, Prototype
 from psco.evaluation.rules.regression import Logistic, Ridge
-from psco.evaluation.rules.rule import Embeddings, Heads, Rule, fit_rule, join_embeddings
+from psco.evaluation.rules.rule import (
+    Embeddings,
+    Heads,
+    Rule,
+    SupportSet,
+    fit_rule,
+    join_embeddings,
+)
 from psco.evaluation.rules.transductive import SoftSinkhorn
 from psco.registry import Registry
 
 RULES: Registry[type[Rule]] = Registry("rule", plugins="psco.rules")
 RULES.register("prototype")(Prototype)
 RULES.register("class-mean")(ClassMean)
-RULES.register("euclidean")(Euclidean)
+RULES.register("euclidean")(NearestMean)
 RULES.register("knn")(Neighbours)
 RULES.register("linear")(LinearProbe)
 RULES.register("ridge")(Ridge)
@@ -25,4 +32,4 @@ RULES.register("transductive")(SoftSinkhorn)
 RULES.register("maml")(MamlSteps)
 RULES.register("scratch")(FromScratch)
 
-__all__ = ["RULES", "Embeddings", "Heads", "Rule", "fit_rule", "join_embeddings"]
+__all__ = ["RULES", "Embeddings", "Heads", "Rule", "SupportSet", "fit_rule", "join_embeddings"]

@@ -1,17 +1,17 @@
-"""Adapting copies of the usual heads g and h for many tasks at once, with gradients by hand.
+"""The adaptation of standard heads g and h for many tasks at once, with gradients written out.
 
     g    x (T, S, width) - W1 - BatchNorm, ReLU - W2 - BatchNorm - u (T, S, d)
     h    u - W3 - BatchNorm, ReLU - W4 - v (T, S, d)
 
-Five things make this several times faster than one task after the other with autograd:
+It is several times faster than `adapt_heads`, task by task with autograd, because
 
-- products of a few tasks are one call, and SGD is a pass less over the weights (see `trained`);
-- the inputs x never change. W1 is its initial value, which all tasks share, plus a combination of
-  the S supports of the task; training it costs products with their S x S kernel;
-- BatchNorm centres over the supports. The outputs of W1 come centred if x is, those of W3 do
-  anyway, as u is, and what a gradient has in common for all supports never reaches a weight;
-- a class's share in Eq. (1) is the same in every step;
-- the steps are compiled, and every core has its own tasks (``psco.evaluation.rules.parallel``).
+- the products of a few tasks are one call, and SGD needs one pass less (``sgd.py``);
+- the inputs x are constant. W1 is its initial value, which all tasks share, plus a combination of
+  the task's S supports, so training it needs only products with their S x S kernel;
+- BatchNorm centres over the supports. The outputs of W1 are centred if x is, those of W3 are
+  because u is, and the part of a gradient common to all supports never reaches a weight;
+- the targets of Eq. (1) are the same in every step;
+- the steps are compiled, and every core works on its own tasks (``parallel.py``).
 """
 
 from __future__ import annotations
@@ -25,18 +25,24 @@ from torch import Tensor, nn
 
 from psco.evaluation.rules.parallel import on_one_core_each
 from psco.evaluation.rules.rule import Heads
-from psco.evaluation.rules.sgd import Trained, remains, step, step_product, trained
+from psco.evaluation.rules.sgd import (
+    Trained,
+    decay_factors,
+    start_sgd,
+    step,
+    step_product,
+)
 from psco.networks.heads import Head
 from psco.ops.script import compile_script
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
-_TASKS_OF_A_CORE = 2  # at once; about 10 MB each for the heads of the paper
-_TASKS_OF_ALL = 4  # at once, where a step is shared among the cores
+_TASKS_PER_CORE = 2  # at once; about 10 MB each for the heads of the paper
+_TASKS_IN_ALL = 4  # at once, if all cores share each step
 
 
-def are_usual(heads: Heads) -> bool:
-    """Say whether the heads have the form that `psco.networks` gives them."""
+def have_standard_form(heads: Heads) -> bool:
+    """Whether the heads consist of the layers that `psco.networks` builds."""
     hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
     forms = {heads.projector: [*hidden, nn.BatchNorm1d], heads.predictor: hidden}
     kinds = (nn.Sequential, Head)
@@ -61,7 +67,7 @@ def _layers(head: nn.Module, kind: type[Layer]) -> list[Layer]:
 def adapt_together(
     x: Tensor, labels: Tensor, xq: Tensor, heads: Heads, steps: int
 ) -> tuple[Tensor, Tensor]:
-    """Adapt copies of heads for which `are_usual` holds, and apply them.
+    """Adapt copies of heads of the standard form to each task, and apply them.
 
     Parameters
     ----------
@@ -69,33 +75,33 @@ def adapt_together(
         (T, S, width) features of the supports, (T, S) their labels, (T, Q, width) features of the
         queries; T > 0, S > 1.
     heads
-        Left as they are.
+        Not changed.
     steps
         Steps of SGD.
 
     Returns
     -------
     tuple
-        (T, S, d) supports and (T, Q, d) queries as their adapted representations of unit length.
+        Adapted support embeddings (T, S, d) and query embeddings (T, Q, d), of unit length.
     """
 
-    def adapt(part: slice) -> tuple[Tensor, Tensor]:
-        return _adapt(x[part], labels[part], xq[part], heads, steps)
+    def adapt(some: slice) -> tuple[Tensor, Tensor]:
+        return _adapt(x[some], labels[some], xq[some], heads, steps)
 
     compiled = isinstance(_compiled_training(), torch.jit.ScriptFunction)
     if x.device.type != "cpu":
         results = [adapt(slice(None))]
     elif compiled:
-        # Fewer at once if there would not be some for every core.
-        size = max(1, min(_TASKS_OF_A_CORE, len(x) // torch.get_num_threads()))
-        results = on_one_core_each(adapt, _parts(len(x), size))
+        # Fewer at once if some cores would get none.
+        size = max(1, min(_TASKS_PER_CORE, len(x) // torch.get_num_threads()))
+        results = on_one_core_each(adapt, _slices(len(x), size))
     else:
-        results = [adapt(part) for part in _parts(len(x), _TASKS_OF_ALL)]
+        results = [adapt(some) for some in _slices(len(x), _TASKS_IN_ALL)]
     supports, queries = zip(*results, strict=True)
     return torch.cat(supports), torch.cat(queries)
 
 
-def _parts(count: int, size: int) -> list[slice]:
+def _slices(count: int, size: int) -> list[slice]:
     return [slice(begin, begin + size) for begin in range(0, count, size)]
 
 
@@ -108,24 +114,24 @@ def _adapt(
     linear3, linear4 = _layers(heads.predictor, nn.Linear)
     norm1, norm2 = _layers(heads.projector, nn.BatchNorm1d)
     (norm3,) = _layers(heads.predictor, nn.BatchNorm1d)
-    W2 = trained(linear2.weight.expand(T, -1, -1))  # (T, d, m)
-    W3 = trained(linear3.weight.T.expand(T, -1, -1))  # (T, d, m), transposed: the faster layout
-    W4 = trained(linear4.weight.expand(T, -1, -1))  # (T, d, m)
+    W2 = start_sgd(linear2.weight.expand(T, -1, -1))  # (T, d, m)
+    W3 = start_sgd(linear3.weight.T.expand(T, -1, -1))  # (T, d, m), transposed: the faster layout
+    W4 = start_sgd(linear4.weight.expand(T, -1, -1))  # (T, d, m)
     hidden_g, last, hidden_h = _hidden(norm1, T), _norm(norm2, T), _hidden(norm3, T)
 
     mean = x.mean(dim=1, keepdim=True)  # (T, 1, width)
     basis = x - mean  # (T, S, width)
-    # W1 = left W₀ + aᵀ basis, with W₀ (m, width) and coefficients a.
-    a = trained(x.new_zeros(*x.shape[:2], len(linear1.weight)))  # (T, S, m)
+    # W1 = left · W₀ + aᵀ basis, with W₀ (m, width) and coefficients a.
+    a = start_sgd(x.new_zeros(*x.shape[:2], len(linear1.weight)))  # (T, S, m)
 
     def products(inputs: Tensor) -> tuple[Tensor, Tensor]:  # with W₀ (T, n, m), basis (T, n, S)
         return inputs @ linear1.weight.T, inputs @ basis.mT
 
     same = (labels[:, :, None] == labels[:, None]).to(x.dtype)  # (T, S, S), the paper's A'
-    share = same / same.sum(dim=2, keepdim=True)
-    left = remains(steps)
+    targets = same / same.sum(dim=2, keepdim=True)  # rows sum to 1
+    left = decay_factors(steps)
     train = _compiled_training()
-    constants = share, heads.temperature, left[:steps]
+    constants = targets, heads.temperature, left[:steps]
     train(products(basis), products(mean), a, hidden_g, W2, last, W3, hidden_h, W4, *constants)
 
     def project(inputs: Tensor) -> Tensor:
@@ -141,7 +147,7 @@ def _compiled_training() -> Any:
     return compile_script(_train)
 
 
-# What follows is compiled: free functions, and tuples instead of objects with methods.
+# The rest is compiled by TorchScript: functions, and named tuples instead of objects.
 
 
 class _Norm(NamedTuple):
@@ -170,13 +176,13 @@ def _norm(norm: nn.BatchNorm1d, tasks: int) -> _Norm:
 
 
 def _hidden(norm: nn.BatchNorm1d, tasks: int) -> _Hidden:
-    scale, shift = (trained(p.expand(tasks, 1, -1)) for p in (norm.weight, norm.bias))
+    scale, shift = (start_sgd(p.expand(tasks, 1, -1)) for p in (norm.weight, norm.bias))
     return _Hidden(_norm(norm, tasks), scale, shift)
 
 
 def _train(
-    points: tuple[Tensor, Tensor],  # (T, S, m), (T, S, S)
-    middle: tuple[Tensor, Tensor],  # (T, 1, m), (T, 1, S)
+    centred: tuple[Tensor, Tensor],  # (T, S, m), (T, S, S)
+    mean: tuple[Tensor, Tensor],  # (T, 1, m), (T, 1, S)
     a: Trained,
     hidden_g: _Hidden,
     W2: Trained,
@@ -184,22 +190,22 @@ def _train(
     W3: Trained,
     hidden_h: _Hidden,
     W4: Trained,
-    share: Tensor,
+    targets: Tensor,
     temperature: float,
     left: list[float],
 ) -> None:
-    """Take a step for each factor in ``left``, what remains of W₀ at that step."""
+    """Take a step for each factor in ``left``, that of W₀ before the step."""
     zero = torch.zeros_like(hidden_h.norm.mean)  # (T, 1, m)
     for remaining in left:
-        h1 = torch.baddbmm(points[0], points[1], a.value, beta=remaining)  # (T, S, m), centred
-        mean1 = torch.baddbmm(middle[0], middle[1], a.value, beta=remaining)  # (T, 1, m)
+        h1 = torch.baddbmm(centred[0], centred[1], a.value, beta=remaining)  # (T, S, m), centred
+        mean1 = torch.baddbmm(mean[0], mean[1], a.value, beta=remaining)  # (T, 1, m)
         a1, over_sigma1 = _hidden_forward(hidden_g, h1, mean1)
         u, over_sigma2 = _norm_forward(last, _transposed_product(W2.value, a1))  # (T, S, d)
         h3 = u @ W3.value  # (T, S, m)
         a3, over_sigma3 = _hidden_forward(hidden_h, h3, zero)
         v = _transposed_product(W4.value, a3)  # (T, S, d)
 
-        dv, du = _contrast_gradients(v, u, share, temperature)
+        dv, du = _contrast_gradients(v, u, targets, temperature)
         da3 = dv @ W4.value
         step_product(W4, dv, a3)
         dh3 = _hidden_backward(hidden_h, da3, h3, a3, over_sigma3)
@@ -212,12 +218,12 @@ def _train(
 
 
 def _transposed_product(W: Tensor, a: Tensor) -> Tensor:
-    """Give a Wᵀ (T, S, d) of (T, d, m) and (T, S, m); as (W aᵀ)ᵀ it is quicker."""
+    """Return a Wᵀ (T, S, d) of W (T, d, m) and a (T, S, m), computed as (W aᵀ)ᵀ: faster."""
     return (W @ a.mT).mT
 
 
 def _observe(norm: _Norm, mean: Tensor, centred: Tensor) -> Tensor:
-    """Update the running statistics; give 1/σ (T, 1, n) of (T, S, n) centred values."""
+    """Update the running statistics; return 1/σ (T, 1, n) of centred values (T, S, n)."""
     S = centred.shape[1]
     squares = (centred * centred).sum(dim=1, keepdim=True)  # (T, 1, n)
     norm.mean.lerp_(mean, norm.momentum)
@@ -243,7 +249,7 @@ def _normalise(norm: _Norm, h: Tensor) -> Tensor:
 
 
 def _hidden_forward(layer: _Hidden, h: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn (T, S, m) that are centred already, and the mean they had, into activations and 1/σ."""
+    """Return activations and 1/σ of centred inputs (T, S, m) and the mean (T, 1, m) they had."""
     over_sigma = _observe(layer.norm, mean, h)  # (T, 1, m)
     factor = layer.scale.value * over_sigma
     return torch.addcmul(layer.shift.value, h, factor).relu_(), over_sigma
@@ -252,7 +258,7 @@ def _hidden_forward(layer: _Hidden, h: Tensor, mean: Tensor) -> tuple[Tensor, Te
 def _hidden_backward(
     layer: _Hidden, da: Tensor, h: Tensor, a: Tensor, over_sigma: Tensor
 ) -> Tensor:
-    """Turn (T, S, m) into the gradient of h, but for a part common to all S; train."""
+    """Return the gradient of h (T, S, m), up to a part common to all S; train scale and shift."""
     dy: Tensor = torch.ops.aten.threshold_backward(da, a, 0)  # ReLU
     shift = dy.sum(dim=1, keepdim=True)  # (T, 1, m)
     scale = (dy * h).sum(dim=1, keepdim=True).mul_(over_sigma)  # (T, 1, m)
@@ -264,21 +270,22 @@ def _hidden_backward(
 
 
 def _infer(layer: _Hidden, h: Tensor) -> Tensor:
-    """Apply to (T, any, m) with the running statistics."""
+    """Apply the layer to (T, any, m) with the running statistics."""
     y = _normalise(layer.norm, h)
     return torch.addcmul(layer.shift.value, y, layer.scale.value).relu_()
 
 
 def _contrast_gradients(
-    v: Tensor, u: Tensor, share: Tensor, temperature: float
+    v: Tensor, u: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Give the gradients of Eq. (1) by v and u (T, S, d), of unit length as queries and keys.
+    """Return the gradients of Eq. (1) with respect to v and u (T, S, d), which it normalises.
 
-    ``share`` (T, S, S) is A' with rows that sum to one.
+    ``targets`` (T, S, S) is A' with rows that sum to one.
     """
     q, q_length = _unit(v)
     z, z_length = _unit(u)
-    dlogits = ((q @ z.mT / temperature).softmax(dim=2) - share) / (share.shape[1] * temperature)
+    S = targets.shape[1]
+    dlogits = ((q @ z.mT / temperature).softmax(dim=2) - targets) / (S * temperature)
     dq, dz = dlogits @ z, dlogits.mT @ q  # (T, S, d)
     dv = (dq - q * (q * dq).sum(dim=2, keepdim=True)) / q_length
     du = (dz - z * (z * dz).sum(dim=2, keepdim=True)) / z_length

@@ -1,4 +1,4 @@
-"""Many small operations on all cores at once, each core with some of its own."""
+"""Small pieces of work on all cores at once, each piece on one core."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TypeVar
 
 import torch
 
-Part = TypeVar("Part")
+Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def on_one_core_each(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Do the work for all parts, as many at once as torch has threads, and each in one thread.
+def on_one_core_each(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+    """Return the results for all pieces, as many at a time as torch has threads.
 
-    Where operations are small this is faster than to share each of them among the threads: they
-    do not wait for one another, and what a part works on stays in the cache of one core. The work
-    should hold Python's lock for little of its time.
+    For small operations this is faster than splitting each operation over the threads: threads do
+    not wait for each other, and the data of a piece stays in the cache of one core. The work must
+    release the GIL most of the time.
     """
     threads = torch.get_num_threads()
-    workers = min(threads, len(parts))
+    workers = min(threads, len(pieces))
     if workers < 2:
-        return [work(part) for part in parts]
+        return [work(piece) for piece in pieces]
     try:
         with ThreadPoolExecutor(workers, "psco", torch.set_num_threads, (1,)) as pool:
-            return list(pool.map(work, parts))
+            return list(pool.map(work, pieces))
     finally:
-        # Setting it in a thread also changes what threads to come begin with.
+        # Setting the number in a thread also changes the default of threads created later.
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What a classification rule is: from a few labelled points to scores for others."""
+"""The contract of a classification rule: few-shot tasks in, scores of queries out."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from psco.methods import Method
 class Embeddings:
     """Images as a rule sees them: embedded once, before any task is drawn.
 
-    The first axes are whatever the caller has: (n,) images of a set, or (T, S) of many tasks.
+    The leading axes are the caller's: (n,) for the images of a set, (T, S) for those of T tasks.
 
     Parameters
     ----------
     features
         (..., width) features of the backbone f, not normalised.
     support, query
-        (..., d) of unit length: representations as supports, g∘f, and as queries, h∘g∘f.
+        (..., d) of unit length: Normalize(g∘f), used for supports, and Normalize(h∘g∘f), used for
+        queries.
     """
 
     features: Tensor
@@ -35,22 +36,22 @@ class Embeddings:
         return len(self.features)
 
     def __getitem__(self, index: Tensor) -> Embeddings:
-        """Gather points along the first axis; ``index`` may have any shape."""
+        """Return the embeddings at ``index``, of any shape, along the first axis."""
         return Embeddings(self.features[index], self.support[index], self.query[index])
 
 
-def join_embeddings(parts: list[Embeddings]) -> Embeddings:
-    """Put points (n,) of several batches one after the other."""
+def join_embeddings(batches: list[Embeddings]) -> Embeddings:
+    """Concatenate the embeddings of several batches."""
     return Embeddings(
-        torch.cat([part.features for part in parts]),
-        torch.cat([part.support for part in parts]),
-        torch.cat([part.query for part in parts]),
+        torch.cat([batch.features for batch in batches]),
+        torch.cat([batch.support for batch in batches]),
+        torch.cat([batch.query for batch in batches]),
     )
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of a trained network, for rules that go on training them.
+    """The heads of a trained network, for rules that train them further.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Heads:
     temperature
         τ_PsCo.
     network, image_shape
-        The whole method and (C, H, W) of its images, for rules that train more than heads.
+        The whole method and the shape (C, H, W) of its images, for rules that train the backbone.
     """
 
     projector: nn.Module
@@ -69,40 +70,47 @@ class Heads:
     image_shape: tuple[int, int, int] = (0, 0, 0)
 
 
-class Rule(Protocol):
-    """Scores the queries of many tasks at once.
+@dataclass(frozen=True)
+class SupportSet:
+    """The labelled supports of T tasks of N ways.
 
-    A rule is a frozen dataclass; its fields with defaults are its options. Two attributes of its
-    class are optional: ``needs_pixels`` of rules that train whole networks, and ``tasks_at_once``
-    of slow ones, after so many of which they report progress.
+    Parameters
+    ----------
+    embeddings, labels
+        (T, S) supports and their classes, int64 in 0..N−1; every class occurs, equally often or
+        not.
+    ways
+        N.
+    heads
+        Heads of the network that embedded the images; None for features without a network.
+    first
+        Number of the first task. Rules that draw random numbers seed them with the number of the
+        task, so that the result does not depend on how tasks are batched.
+    """
+
+    embeddings: Embeddings
+    labels: Tensor
+    ways: int
+    heads: Heads | None = None
+    first: int = 0
+
+
+class Rule(Protocol):
+    """A way to classify queries, for many tasks at once.
+
+    A rule is a frozen dataclass whose fields, all with defaults, are its options. Its class may
+    define two more attributes: ``needs_pixels = True`` if it trains the whole network on images,
+    and ``tasks_at_once``, the largest batch of a slow rule, after which progress is shown.
     """
 
     @property
     def transductive(self) -> bool:
         """Whether the scores of a query depend on the other queries of its task."""
 
-    def __call__(
-        self, support: Embeddings, labels: Tensor, query: Embeddings, ways: int, heads: Heads | None
-    ) -> Tensor:
-        """Score queries.
+    def __call__(self, support: SupportSet, query: Embeddings) -> Tensor:
+        """Return the scores (T, Q, N) of queries (T, Q).
 
-        Parameters
-        ----------
-        support
-            Embeddings (T, S) with a label each.
-        labels
-            (T, S) int64 in 0..ways−1; every class occurs, in any number.
-        query
-            Embeddings (T, Q).
-        ways
-            Number of classes N.
-        heads
-            Of the network that made the points; None if there are none (bare features).
-
-        Returns
-        -------
-        Tensor
-            (T, Q, N); the predicted class is the one with the largest score, the lowest of equals.
+        The class with the largest score is predicted, the lowest class among equals.
         """
         ...
 
@@ -114,29 +122,16 @@ Scorer: TypeAlias = Callable[[Embeddings], Tensor]  # queries (T, Q) -> scores (
 class FittableRule(Protocol):
     """A rule that trains on the supports first and then scores any number of queries."""
 
-    def fit(self, support: Embeddings, labels: Tensor, ways: int) -> Scorer:
-        """Train on supports (T, S) and return the function that scores queries; see `Rule`."""
+    def fit(self, support: SupportSet) -> Scorer:
+        """Train on the supports and return the function that scores queries; see `Rule`."""
         ...
 
 
-def fit_rule(
-    rule: Rule, support: Embeddings, labels: Tensor, ways: int, heads: Heads | None
-) -> Scorer:
-    """Return a function that scores queries by given supports; parameters as in `Rule`.
+def fit_rule(rule: Rule, support: SupportSet) -> Scorer:
+    """Return a function that scores queries by the given supports.
 
-    A `FittableRule` is trained here, once. Any other rule is called anew for each batch of queries.
+    A `FittableRule` is trained here, once. Any other rule is called for each batch of queries.
     """
     if isinstance(rule, FittableRule):
-        return rule.fit(support, labels, ways)
-    return partial(_call, rule, support, labels, ways, heads)
-
-
-def _call(
-    rule: Rule,
-    support: Embeddings,
-    labels: Tensor,
-    ways: int,
-    heads: Heads | None,
-    query: Embeddings,
-) -> Tensor:
-    return rule(support, labels, query, ways, heads)
+        return rule.fit(support)
+    return partial(rule, support)
