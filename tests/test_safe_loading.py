@@ -1,4 +1,4 @@
-"""Nothing that the package loads can run code: its source has no call that could do it."""
+"""Loading a file never runs code from it: the source has no call that could."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import psco
 
 FILES = sorted(Path(psco.__file__).parent.rglob("*.py"))
-# By full name; a dot at the end means everything in that module.
+# Full names; a trailing dot means everything in that module.
 FORBIDDEN = (
     *("eval", "exec", "compile", "__import__"),
     *("pickle.load", "pickle.loads", "_pickle.", "cPickle.", "dill.", "cloudpickle.", "joblib."),
@@ -22,12 +22,12 @@ FORBIDDEN = (
     *("torch.jit.load", "torch.hub.", "torch.package.", "torch.export.load"),
     *("torch.serialization.", "pandas.read_pickle"),
 )
-# Subclasses that decide for themselves what may be found; one file reads pickles of arrays so.
-RESTRICTED = {"pickle.Unpickler": "miniimagenet.py"}
+# Allowed in one file only, whose subclass restricts what a pickle may name.
+RESTRICTED = {"pickle.Unpickler": "pickles.py"}
 
 
 def dangers(source: str) -> Iterator[str]:
-    """Give the full names of what a module uses that can run code, as it was imported."""
+    """Yield the full names of everything in a module that can run code."""
     tree = ast.parse(source)
     origin = {name: name for name in ("eval", "exec", "compile", "__import__")}
     for node in ast.walk(tree):
@@ -51,12 +51,12 @@ def dangers(source: str) -> Iterator[str]:
             if called == "numpy.load" and option(node, "allow_pickle") not in (None, False):
                 yield "numpy.load"
         elif isinstance(node, ast.ImportFrom) and node.module in ("torch", "numpy"):
-            # By another name the options of a call are not looked at.
+            # Under another name, the options of a call would not be checked.
             yield from (f"{node.module}.load" for alias in node.names if alias.name == "load")
 
 
 def full_name(node: ast.AST, origin: dict[str, str]) -> str:
-    """Give the dotted name of an expression, with what its first part was imported as."""
+    """Return the dotted name of an expression, with the import of its first part resolved."""
     if isinstance(node, ast.Name):
         name = origin.get(node.id, "")
         return name.removeprefix("builtins.")
@@ -74,7 +74,7 @@ def is_forbidden(name: str) -> bool:
 
 
 def option(call: ast.Call, name: str) -> object:
-    """Give a keyword's constant, None if it is left out, and the node if it is computed."""
+    """Return the constant of a keyword, None if it is absent, the node if it is computed."""
     for keyword in call.keywords:
         if keyword.arg is None or (
             keyword.arg == name and not isinstance(keyword.value, ast.Constant)
@@ -86,7 +86,7 @@ def option(call: ast.Call, name: str) -> object:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_no_file_of_the_package_can_run_what_it_loads(path):
+def test_no_module_runs_code_from_the_files_it_loads(path):
     found = set(dangers(path.read_text()))
     assert found <= {name for name, file in RESTRICTED.items() if file == path.name}
 
@@ -127,7 +127,7 @@ def test_no_file_of_the_package_can_run_what_it_loads(path):
         "from pickle import *",
     ],
 )
-def test_the_scan_finds_what_can_run_code(source):
+def test_the_scan_finds_calls_that_can_run_code(source):
     assert list(dangers(source))
 
 
@@ -143,5 +143,5 @@ def test_the_scan_finds_what_can_run_code(source):
         "def load(f): ...\nload(f)",
     ],
 )
-def test_the_scan_leaves_what_cannot(source):
+def test_the_scan_accepts_calls_that_cannot(source):
     assert not list(dangers(source))

@@ -1,4 +1,4 @@
-"""The one type that every data set becomes: images in memory, perhaps labels."""
+"""The type of every loaded data set: images of equal size, optionally with labels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psco.errors import InputError
+from psco.errors import InputError, counted
 
 
 class ImageArray(Protocol):
-    """An array (n, H, W, C) of uint8, or what indexes like one and makes its images on demand."""
+    """A uint8 array (n, H, W, C), or an object indexed like one that computes images on demand."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,24 +24,24 @@ class ImageArray(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Give images; along the first axis any index of an array will do."""
+        """Return images; the first axis takes any index of an array."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A set of equally large images, with labels where they are known.
+    """A set of images of equal size, with labels where they are known.
 
     Parameters
     ----------
     images
-        (n, H, W, C) uint8, C being 1 (grey) or 3 (RGB); may be memory-mapped, or indexed like an
-        array and decoded at every access.
+        (n, H, W, C) uint8, C being 1 (grey) or 3 (RGB); an array, possibly memory-mapped, or an
+        object that decodes images at every access.
     labels
         (n,) int64, indices into ``classes``, or None for unlabelled images.
     classes
         The name of each class; empty when there are no labels.
     name, split
-        Where the images come from, for reports.
+        Name of the data set and of the split.
     """
 
     images: ImageArray
@@ -57,9 +57,10 @@ class ImageSet:
                 f"images must be uint8 of shape (n, H, W, 1 or 3), not {dtype} of shape {shape}"
             )
         if self.labels is not None and self.labels.shape != (len(self.images),):
+            number = len(self.images)
             raise InputError(
-                f"{len(self.images)} images need labels of shape ({len(self.images)},), "
-                f"not {self.labels.shape}"
+                f"labels of {counted(number, 'image')} must have shape ({number},), not "
+                f"{self.labels.shape}"
             )
 
     def __len__(self) -> int:
@@ -76,5 +77,17 @@ class ImageSet:
         return bool(getattr(self.images, "decodes", False))
 
     def unlabelled(self) -> ImageSet:
-        """Give the same images without labels: what the training path is allowed to see."""
+        """Return the same images without labels, which training must not see."""
         return replace(self, labels=None, classes=())
+
+
+def with_channels(images: ImageSet, channels: int | None) -> ImageSet:
+    """Return the images in grey (1) or RGB (3); grey is the luma of ITU-R 601, as in Pillow."""
+    if channels is None or images.channels == channels:
+        return images
+    if channels == 3:
+        converted = np.repeat(images.images[:], 3, axis=3)
+    else:
+        luma = images.images[:] @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+        converted = np.rint(luma).astype(np.uint8)[..., None]
+    return ImageSet(converted, images.labels, images.classes, images.name, images.split)

@@ -1,4 +1,4 @@
-"""Few-shot tasks as indices into a labelled image set, the same for a seed on any machine."""
+"""Few-shot tasks as indices into a labelled image set; a seed gives the same on any machine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from psco.errors import InputError
+from psco.errors import InputError, counted, quoted
 from psco.files.atomic import atomic_path
 
 FORMAT = 1
-_CHUNK = 1 << 22  # random numbers drawn at a time: 32 MiB
+_CHUNK = 1 << 22  # random numbers drawn at a time, 32 MiB
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """T tasks of N ways with K shots and Q queries per way.
+    """T tasks of N ways, with K shots and Q queries per way.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ class Tasks:
     query
         (T, N, Q) int64 indices, none of which is a support of the same task.
     left_out
-        Number of classes with fewer than K + Q images, which are never drawn.
+        Number of classes that are never drawn, as they have fewer than K + Q images.
     seed
-        The seed they were drawn with.
+        The seed of the tasks.
     """
 
     support: np.ndarray
@@ -46,11 +46,11 @@ class Tasks:
         return int(self.support.shape[1]), int(self.support.shape[2])
 
     def first(self, number: int) -> Tasks:
-        """Give the first tasks, or all if there are not as many."""
+        """Return the first tasks, or all if there are fewer."""
         return replace(self, support=self.support[:number], query=self.query[:number])
 
     def check(self, labels: np.ndarray) -> None:
-        """Raise InputError unless every task fits these labels (n,): one class a row."""
+        """Raise InputError unless each row of every task is of one class of these labels (n,)."""
         together = np.concatenate([self.support, self.query], axis=2)  # (T, N, K + Q)
         fits = together.min() >= 0 and together.max() < len(labels)
         if fits:
@@ -59,18 +59,19 @@ class Tasks:
             fits = bool((classes == classes[:, :, :1]).all() and (np.diff(rows, axis=1) > 0).all())
         if not fits:
             raise InputError(
-                f"the tasks were drawn from another data set, not {len(labels)} images"
+                f"the tasks were drawn from another data set, not from these "
+                f"{counted(len(labels), 'image')}"
             )
 
     def save(self, path: Path) -> None:
-        """Write the tasks to a file (.npz), to be replayed by `load_tasks`."""
-        with atomic_path(path) as aside, aside.open("wb") as file:
+        """Write the tasks to a .npz file for `load_tasks`."""
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
             about = np.array([FORMAT, self.left_out, self.seed], dtype=np.uint64)
             np.savez_compressed(file, support=self.support, query=self.query, about=about)
 
 
 def load_tasks(path: Path) -> Tasks:
-    """Read tasks that were saved.
+    """Read tasks from a file.
 
     Raises
     ------
@@ -79,23 +80,23 @@ def load_tasks(path: Path) -> Tasks:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            form, left_out, seed = (int(number) for number in file["about"])
+            version, left_out, seed = (int(number) for number in file["about"])
             support, query = file["support"], file["query"]
     except FileNotFoundError:
-        raise InputError(f"there is no file of tasks {str(path)!r}") from None
+        raise InputError(f"there is no task file {quoted(path)}") from None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-        raise InputError(f"{str(path)!r} is no file of tasks, or damaged ({error})") from None
-    if form != FORMAT or support.ndim != 3 or query.shape[:2] != support.shape[:2]:
-        raise InputError(f"{str(path)!r} has format {form}; this version reads {FORMAT}")
+        raise InputError(f"{quoted(path)} is not a task file, or is damaged ({error})") from None
+    if version != FORMAT or support.ndim != 3 or query.shape[:2] != support.shape[:2]:
+        raise InputError(f"{quoted(path)} has format {version}; this version reads {FORMAT}")
     return Tasks(support.astype(np.int64), query.astype(np.int64), left_out, seed)
 
 
 def sample_tasks(
     labels: np.ndarray, ways: int, shots: int, queries: int, tasks: int, seed: int
 ) -> Tasks:
-    """Draw tasks: classes uniformly, then images of a class uniformly, all without replacement.
+    """Draw tasks: uniformly drawn classes and images, without replacement.
 
-    The first tasks do not depend on how many are drawn, nor on the version of numpy: the random
+    The first tasks depend neither on the number of tasks nor on the version of numpy: the random
     numbers are the raw output of the counter-based Philox generator.
 
     Parameters
@@ -110,7 +111,7 @@ def sample_tasks(
     Raises
     ------
     InputError
-        If the images cannot fill such a task.
+        If there are too few classes or images for such a task.
     """
     for name, value in {"ways": ways, "shots": shots, "queries": queries, "tasks": tasks}.items():
         if value < 1:
@@ -121,7 +122,7 @@ def sample_tasks(
 
 
 class TaskDrawer:
-    """The classes that can be drawn, found once for any number of draws.
+    """Draws tasks from the classes that have enough images.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class TaskDrawer:
     Raises
     ------
     InputError
-        If the images cannot fill such a task.
+        If there are too few classes or images for such a task.
     """
 
     def __init__(self, labels: np.ndarray, ways: int, shots: int, queries: int) -> None:
@@ -145,13 +146,13 @@ class TaskDrawer:
             raise InputError(
                 f"{ways}-way {shots}-shot tasks with {queries} queries need {ways} classes of at "
                 f"least {shots + queries} images; {len(self._counts)} of {len(enough)} classes "
-                f"have as many"
+                f"have enough"
             )
         self._ways, self._images = ways, shots + queries
         self.left_out = int((~enough).sum())
 
     def draw(self, stream: np.random.Philox, tasks: int) -> np.ndarray:
-        """Give the (T, N, K + Q) indices of the next tasks of a stream of random numbers."""
+        """Return the (T, N, K + Q) indices of the next tasks of a stream of random numbers."""
         counts, ways = self._counts, self._ways
         per_task = len(counts) + ways * int(counts.max())
         picked = []
@@ -168,5 +169,5 @@ class TaskDrawer:
 
 
 def _smallest(keys: np.ndarray, number: int) -> np.ndarray:
-    # Positions of the smallest random keys along the last axis: a draw without replacement.
+    # The positions of the smallest random keys along the last axis, without replacement.
     return np.argsort(keys, axis=-1, kind="stable")[..., :number]

@@ -1,3 +1,5 @@
+"""The cross-domain data sets: splits, layouts, tables, and errors for damaged copies."""
+
 from __future__ import annotations
 
 import contextlib
@@ -57,7 +59,7 @@ def write_table(file: Path, rows: Iterable[Iterable[object]]) -> None:
 
 
 def folder_name(data: str, label: str) -> str:
-    """Give a class the folder that copies of the data set have for it."""
+    """Return the folder name of a class in copies of the data set."""
     return f"{int(label):03}.Some_bird" if data == "cub" else label.replace("/", "-")
 
 
@@ -74,7 +76,7 @@ def all_classes(data: str) -> list[str]:
         ("plantae", 100, 50, 50),
     ],
 )
-def test_the_papers_splits_have_their_classes_and_share_none(data, base, val, novel):
+def test_the_splits_of_the_paper_are_complete_and_disjoint(data, base, val, novel):
     splits = paper_splits()[data]
     assert [len(splits[s]) for s in ("train", "val", "test")] == [base, val, novel]
     keys = [class_key(label) for labels in splits.values() for label in labels]
@@ -83,7 +85,7 @@ def test_the_papers_splits_have_their_classes_and_share_none(data, base, val, no
 
 @pytest.mark.parametrize("data", ["cub", "cars", "places", "plantae"])
 @pytest.mark.parametrize(("split", "other"), [("train", "base"), ("val", "val"), ("test", "novel")])
-def test_a_split_has_the_papers_classes_under_either_name(tmp_path, data, split, other):
+def test_a_split_has_the_classes_of_the_paper_under_either_name(tmp_path, data, split, other):
     write_zip(tmp_path / data / f"{data}.zip", [f"x/{c}/1.png" for c in all_classes(data)])
     listing = list_crossdomain(data, split, tmp_path)
     expected = sorted(folder_name(data, label) for label in paper_splits()[data][split])
@@ -97,7 +99,7 @@ def test_test_is_the_default_split(tmp_path):
     assert list_crossdomain("cub", root=tmp_path).split == "test"
 
 
-def test_of_places_the_first_200_images_of_a_class_count(tmp_path):
+def test_the_first_200_images_of_each_class_of_places_are_used(tmp_path):
     names = [f"train/{c}/00000001.jpg" for c in all_classes("places")]
     names += [f"train/alcove/{number:08}.jpg" for number in range(2, 251)]
     write_zip(tmp_path / "places.zip", names)
@@ -106,7 +108,7 @@ def test_of_places_the_first_200_images_of_a_class_count(tmp_path):
     assert listing.files[199].endswith("00000200.jpg")
 
 
-def test_where_a_class_is_divided_only_its_train_images_count(tmp_path):
+def test_of_a_class_in_several_parts_only_train_is_used(tmp_path):
     classes = all_classes("cars")
     names = [f"{part}/{c}/{part}1.jpg" for c in classes for part in ("train", "test")]
     write_zip(tmp_path / "cars.zip", names)
@@ -115,7 +117,7 @@ def test_where_a_class_is_divided_only_its_train_images_count(tmp_path):
     assert all("/train1.jpg" in file for file in listing.files)
 
 
-def test_unsorted_test_images_beside_the_classes_are_no_class(tmp_path):
+def test_unsorted_test_images_next_to_the_classes_are_not_a_class(tmp_path):
     names = [f"data/train/{c}/{n}.jpg" for c in ("Apple___rust", "Corn___ok") for n in range(3)]
     write_files(tmp_path, [*names, "data/test/1.jpg", "data/valid/Corn___ok/7.jpg"])
     listing = list_crossdomain("cropdiseases", "test", tmp_path)
@@ -123,7 +125,7 @@ def test_unsorted_test_images_beside_the_classes_are_no_class(tmp_path):
     assert len(listing) == 6
 
 
-def test_images_that_a_copy_holds_twice_count_once(tmp_path):
+def test_images_that_are_stored_twice_are_used_once(tmp_path):
     write_files(tmp_path, [f"{top}{c}/1.jpg" for top in ("", "again/") for c in EUROSAT])
     assert len(list_crossdomain("eurosat", "test", tmp_path)) == 3
 
@@ -138,7 +140,7 @@ def test_data_sets_for_testing_only_have_one_split_of_all_classes(tmp_path, spli
         list_crossdomain("eurosat", "train", tmp_path)
 
 
-def test_folder_and_archive_give_the_same_images(tmp_path):
+def test_folder_and_archive_have_the_same_images(tmp_path):
     names = [f"{c}/{n}.png" for c in EUROSAT for n in range(2)]
     write_files(tmp_path / "a", names)
     write_zip(tmp_path / "b" / "any-name.zip", names)
@@ -166,7 +168,7 @@ def test_224_pixels_are_the_centre_of_a_short_side_of_256(tmp_path):
         ("classes.csv", "split,label\ntrain,AnnualCrop\ntest,River\nnovel,Forest\n"),
     ],
 )
-def test_a_users_class_list_takes_the_place_of_the_papers(tmp_path, file, text):
+def test_a_class_list_replaces_that_of_the_paper(tmp_path, file, text):
     write_files(tmp_path / "eurosat", [f"{c}/1.png" for c in EUROSAT])
     (tmp_path / file).write_text(text)
     listing = list_crossdomain("eurosat", "test", tmp_path, class_list=tmp_path / file)
@@ -176,13 +178,13 @@ def test_a_users_class_list_takes_the_place_of_the_papers(tmp_path, file, text):
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("classes.json", "[1, 2", "no JSON"),
+        ("classes.json", "[1, 2", "is not a JSON file"),
         ("classes.json", '{"test": "River"}', "list of class names"),
-        ("classes.json", '{"train": ["River"]}', "names no class of the split 'test'"),
-        ("classes.json", '["River", "Moon"]', "1 of the 2 classes .* such as Moon"),
+        ("classes.json", '{"train": ["River"]}', "has no class of the split 'test'"),
+        ("classes.json", '["River", "Moon"]', "1 of 2 classes .* missing .*: 'Moon'"),
         ("classes.csv", "class\nRiver\n", "no column 'label'"),
         ("classes.csv", "", "no column 'label'"),
-        ("absent.csv", None, "cannot read the class list"),
+        ("absent.csv", None, "cannot read"),
     ],
 )
 def test_an_unusable_class_list_is_an_input_error(tmp_path, file, text, words):
@@ -195,7 +197,7 @@ def test_an_unusable_class_list_is_an_input_error(tmp_path, file, text, words):
 
 def test_missing_classes_are_an_input_error_that_names_some(tmp_path):
     write_zip(tmp_path / "cub.zip", [f"{c}/1.png" for c in all_classes("cub") if c[0] == "1"])
-    with pytest.raises(InputError, match=r"2\d of the 50 classes of cub \(test\) are missing .*3"):
+    with pytest.raises(InputError, match=r"2\d of 50 classes of cub \(test\) are missing .*3"):
         list_crossdomain("cub", "test", tmp_path)
 
 
@@ -216,7 +218,7 @@ def test_isic_reads_one_class_for_each_image_from_its_table(tmp_path):
     assert listing.classes[label] == "NV"
 
 
-def test_isic_finds_its_table_beside_an_archive(tmp_path):
+def test_isic_finds_its_table_next_to_an_archive(tmp_path):
     isic(tmp_path)
     files = sorted((tmp_path / "ISIC2018_Task3_Training_Input").iterdir())
     write_zip(tmp_path / "ISIC2018_Task3_Training_Input.zip", [f"in/{f.name}" for f in files])
@@ -229,10 +231,14 @@ def test_isic_finds_its_table_beside_an_archive(tmp_path):
     ("header", "row", "words"),
     [
         (["image", *ISIC_CLASSES[:6]], ["ISIC_0000000", 1, 0, 0, 0, 0, 0], "no column 'VASC'"),
-        (["image", *ISIC_CLASSES], ["ISIC_0000000", 1, 1, 0, 0, 0, 0, 0], "2 classes, not one"),
-        (["image", *ISIC_CLASSES], ["ISIC_9999999", 1, 0, 0, 0, 0, 0, 0], "such as ISIC_9999999"),
+        (["image", *ISIC_CLASSES], ["ISIC_0000000", 1, 1, 0, 0, 0, 0, 0], "has 2 classes, not one"),
+        (
+            ["image", *ISIC_CLASSES],
+            ["ISIC_9999999", 1, 0, 0, 0, 0, 0, 0],
+            "missing: 'ISIC_9999999'",
+        ),
         (["image", *ISIC_CLASSES], ["ISIC_0000000", 1, 0], "cut short"),
-        (["image", *ISIC_CLASSES], ["ISIC_0000000", 1, 0, 0, 0, 0, 0, 0], "1 images of 1 classes"),
+        (["image", *ISIC_CLASSES], ["ISIC_0000000", 1, 0, 0, 0, 0, 0, 0], "1 image of 1 class;"),
     ],
 )
 def test_an_unusable_table_of_isic_is_an_input_error(tmp_path, header, row, words):
@@ -244,7 +250,7 @@ def test_an_unusable_table_of_isic_is_an_input_error(tmp_path, header, row, word
 
 
 @pytest.mark.parametrize("folders", [["images"], ["images_001/images", "images_012/images"]])
-def test_chestx_takes_images_with_one_finding_of_seven(tmp_path, folders):
+def test_chestx_uses_images_with_exactly_one_of_seven_findings(tmp_path, folders):
     findings = [*CHESTX_CLASSES, *CHESTX_CLASSES, "Pneumonia", "No Finding", "Mass|Nodule", "Edema"]
     names = [f"{number:08}_000.png" for number in range(len(findings))]
     write_files(tmp_path, [f"{folders[n % len(folders)]}/{name}" for n, name in enumerate(names)])
@@ -260,13 +266,13 @@ def test_chestx_takes_images_with_one_finding_of_seven(tmp_path, folders):
 def test_a_table_of_chestx_without_its_column_is_an_input_error(tmp_path):
     write_files(tmp_path, ["images/1.png"])
     write_table(tmp_path / "Data_Entry_2017.csv", [["Image Index", "Labels"], ["1.png", "Mass"]])
-    with pytest.raises(InputError, match="no column 'Finding Labels'; it has Image Index, Labels"):
+    with pytest.raises(InputError, match="no column 'Finding Labels'; it has 'Image Index', 'La"):
         list_crossdomain("chestx", "test", tmp_path)
 
 
 @pytest.mark.parametrize("data", ["cub", "eurosat", "isic", "chestx"])
 @pytest.mark.parametrize("wrong", ["holiday.jpg", "notes/readme.txt", None])
-def test_a_wrong_root_tells_what_was_expected_and_found(tmp_path, data, wrong):
+def test_a_wrong_root_is_an_error_with_what_was_expected_and_found(tmp_path, data, wrong):
     if wrong:
         write_files(tmp_path, [wrong])
     with pytest.raises(InputError) as caught:
@@ -277,7 +283,7 @@ def test_a_wrong_root_tells_what_was_expected_and_found(tmp_path, data, wrong):
 
 def test_a_split_of_one_class_is_an_input_error(tmp_path):
     write_files(tmp_path, ["Forest/1.png", "Forest/2.png"])
-    with pytest.raises(InputError, match="2 images of 1 classes; tasks need two"):
+    with pytest.raises(InputError, match="2 images of 1 class; tasks need two"):
         list_crossdomain("eurosat", "test", tmp_path)
 
 
@@ -290,7 +296,7 @@ def test_an_archive_cut_short_is_an_input_error(tmp_path):
 
 
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
-    """Cut, overwrite or stretch a file anywhere."""
+    """Truncate, overwrite or extend a file at random positions."""
     places = st.integers(0, len(content))
     return st.tuples(places, places, st.binary(max_size=12)).map(
         lambda cut: content[: min(cut[:2])] + cut[2] + content[max(cut[:2]) :]
@@ -317,7 +323,7 @@ def nameless_zip() -> bytes:
 @given(damaged(whole_zip()))
 @example(nameless_zip())
 @settings(max_examples=200, deadline=None)
-def test_damaged_archives_lead_to_input_errors_only(tmp_path_factory, content):
+def test_damaged_archives_raise_only_input_errors(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-zip"
     folder.mkdir(exist_ok=True)
     (folder / "eurosat.zip").write_bytes(content)
@@ -329,7 +335,7 @@ def test_damaged_archives_lead_to_input_errors_only(tmp_path_factory, content):
 
 @given(damaged(b'Image Index,Finding Labels\n1.png,Mass\n"2.png",Nodule\n') | st.binary())
 @settings(max_examples=150, deadline=None)
-def test_damaged_tables_lead_to_input_errors_only(tmp_path_factory, content):
+def test_damaged_tables_raise_only_input_errors(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-chestx"
     write_files(folder, ["images/1.png", "images/2.png"])
     (folder / "Data_Entry_2017.csv").write_bytes(content)
@@ -339,7 +345,7 @@ def test_damaged_tables_lead_to_input_errors_only(tmp_path_factory, content):
 
 @given(damaged(json.dumps({"base": ["Forest"], "novel": ["River", "Forest"]}).encode()))
 @settings(max_examples=100, deadline=None)
-def test_damaged_class_lists_lead_to_input_errors_only(tmp_path_factory, content):
+def test_damaged_class_lists_raise_only_input_errors(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-list"
     write_files(folder / "eurosat", [f"{c}/1.png" for c in EUROSAT])
     (folder / "classes.json").write_bytes(content)

@@ -1,3 +1,5 @@
+"""Downloads of data sets by name."""
+
 from __future__ import annotations
 
 import hashlib
@@ -14,7 +16,7 @@ NOWHERE = "http://127.0.0.1:9/eurosat.zip"
 
 @pytest.fixture
 def arrived(tmp_path, monkeypatch):
-    """Pretend that the archive of EuroSAT has been downloaded before."""
+    """Return a folder that contains an archive of EuroSAT with the expected checksum."""
     archive = tmp_path / "eurosat" / "eurosat.zip"
     archive.parent.mkdir()
     with zipfile.ZipFile(archive, "w") as file:
@@ -24,12 +26,12 @@ def arrived(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_is_there_already_is_kept(arrived):
+def test_existing_files_are_kept(arrived):
     found = download_benchmark("eurosat", arrived, progress=False)
     assert found == [arrived / "eurosat" / "eurosat.zip"]
 
 
-def test_archives_are_unpacked_beside_themselves_if_asked(arrived):
+def test_archives_are_unpacked_next_to_them_on_request(arrived):
     (folder,) = download_benchmark("eurosat", arrived, unpack=True, progress=False)
     assert (folder / "2750" / "Forest" / "Forest_1.jpg").read_bytes() == b"picture"
 

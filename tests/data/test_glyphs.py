@@ -1,3 +1,5 @@
+"""The built-in glyphs: reproducible, legible, about as hard as Omniglot, cached."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def accuracy(images: np.ndarray, way: int, cosine: bool, episodes: int = 400) -> float:
-    """Score the nearest neighbour on raw pixels, ink being 1, with one shot and one query."""
+    """Return the 1-shot accuracy of the nearest neighbour on raw pixels, ink being 1."""
     ink = 1 - images.reshape(*images.shape[:2], -1) / 255
     if cosine:
         ink /= np.linalg.norm(ink, axis=2, keepdims=True)
@@ -114,13 +116,13 @@ def test_glyphs_fill_the_paper_without_being_clipped(drawn):
     assert np.mean(np.reshape(spans, (-1, 2)).max(axis=1)) > 14
 
 
-def test_raw_pixels_are_about_as_hard_as_those_of_omniglot(drawn):
+def test_raw_pixels_score_about_as_on_omniglot(drawn):
     for cosine in (False, True):
         assert 0.20 < accuracy(drawn, way=20, cosine=cosine) < 0.45
         assert 0.40 < accuracy(drawn, way=5, cosine=cosine) < 0.65
 
 
-def test_characters_are_recognisable_once_shift_size_and_wobble_are_taken_out(drawn):
+def test_characters_are_recognisable_after_blurring_and_alignment(drawn):
     images = np.stack([cropped_and_blurred(image) for image in drawn.reshape(-1, 28, 28)])
     assert accuracy(images.reshape(300, 4, 18, 18), way=20, cosine=True) > 0.65
 
@@ -148,7 +150,7 @@ def test_the_largest_seed_is_accepted():
     assert draw_glyphs([0], 2**64 - 1, characters=1, drawings=1).shape == (1, 1, 28, 28)
 
 
-def test_an_unknown_split_is_refused_with_the_nearest_name():
+def test_an_unknown_split_is_an_error_with_the_nearest_name():
     with pytest.raises(InputError, match=r"'tain'; did you mean 'train'\?"):
         load_glyphs("tain")
 
@@ -173,7 +175,7 @@ def test_a_split_is_drawn_once_and_then_read(cache, monkeypatch):
     assert first.classes == again.classes
 
 
-def test_cache_files_are_told_apart_by_split_seed_and_format(cache, monkeypatch):
+def test_cache_files_differ_by_split_seed_and_format(cache, monkeypatch):
     monkeypatch.setattr(glyphs, "draw_glyphs", lambda *_: np.zeros((25, 20, 28, 28), np.uint8))
     load_glyphs("train")
     load_glyphs("val")
@@ -183,7 +185,7 @@ def test_cache_files_are_told_apart_by_split_seed_and_format(cache, monkeypatch)
     assert len(list(cache.iterdir())) == 4
 
 
-def test_writing_to_the_images_leaves_the_cache_as_it_was(cache):
+def test_writing_to_the_images_does_not_change_the_cache(cache):
     load_glyphs("val")
     images = load_glyphs("val").images
     before = images.copy()
@@ -207,7 +209,7 @@ def flipped(content: bytes) -> bytes:
     ],
     ids=["empty", "header cut", "end cut", "too long", "zeros", "one bit"],
 )
-def test_a_damaged_cache_file_is_drawn_anew(cache, damage: Callable[[bytes], bytes]):
+def test_a_damaged_cache_file_is_drawn_again(cache, damage: Callable[[bytes], bytes]):
     expected = np.array(load_glyphs("val").images)
     (file,) = cache.iterdir()
     whole = file.read_bytes()

@@ -1,3 +1,5 @@
+"""ImageNet, and images that are decoded at each access."""
+
 from __future__ import annotations
 
 import io
@@ -27,7 +29,7 @@ def picture(seed: int) -> bytes:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Give a copy of ImageNet with four images of three classes in either part."""
+    """Return a copy of ImageNet with four images of each of three classes in both parts."""
     for part in ("train", "val"):
         for place, name in enumerate(CLASSES):
             folder = tmp_path / "imagenet" / part / name
@@ -63,7 +65,7 @@ def test_224_pixels_are_the_default(copy):
 
 
 class Memory:
-    """Files that are in memory, to be listed."""
+    """A source of files in memory."""
 
     path = Path("memory")
 
@@ -120,7 +122,7 @@ def test_an_image_that_cannot_be_decoded_is_an_input_error(copy):
 def test_images_outside_of_class_folders_are_an_input_error(tmp_path):
     (tmp_path / "val").mkdir()
     (tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG").write_bytes(picture(0))
-    with pytest.raises(InputError, match=r"no class folders; sort them .* n01440764"):
+    with pytest.raises(InputError, match=r"not in class folders; move them .* n01440764"):
         list_imagenet("val", tmp_path)
 
 
@@ -130,9 +132,9 @@ def test_a_part_without_images_is_an_input_error(tmp_path):
         list_imagenet("val", tmp_path)
 
 
-def test_a_missing_part_tells_what_was_expected_and_found(copy):
+def test_a_missing_part_is_an_error_with_what_was_expected_and_found(copy):
     (copy / "imagenet" / "val").rename(copy / "imagenet" / "validation")
-    with pytest.raises(InputError, match=r"no val/ in .* expected train and val.* train, valid"):
+    with pytest.raises(InputError, match=r"no val/ in .* expected train and val.* 'train', 'valid"):
         load_imagenet("val", copy)
 
 

@@ -1,3 +1,5 @@
+"""miniImageNet in every layout; pickles are read without running code."""
+
 from __future__ import annotations
 
 import collections
@@ -17,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from psco.data.reading import pickles as stand_ins
 from psco.data.reading.listing import Listing
 from psco.data.reading.pack import pack
-from psco.data.sets import miniimagenet
-from psco.data.sets.miniimagenet import list_miniimagenet, load_miniimagenet, read_pickle
+from psco.data.reading.pickles import read_pickle
+from psco.data.sets.miniimagenet import list_miniimagenet, load_miniimagenet
 from psco.errors import InputError
 
 SPLITS = {"train": ["n01", "n02", "n03"], "val": ["n04", "n05"], "test": ["n06", "n07"]}
@@ -38,7 +41,7 @@ def picture(name: str, number: int) -> bytes:
 
 
 def pictures(split: str) -> list[tuple[str, str, bytes]]:
-    """Give class, file name and content of every image of a split."""
+    """Return class, file name and content of every image of a split."""
     return [
         (name, f"{name}{number:08}.png", picture(name, number))
         for name in SPLITS[split]
@@ -114,7 +117,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("write", LAYOUTS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_layout_gives_the_same_images(tmp_path, write, split):
+def test_every_layout_has_the_same_images(tmp_path, write, split):
     write(tmp_path)
     images = load_miniimagenet(split, tmp_path)
     expected, _ = arrays(split)
@@ -125,7 +128,7 @@ def test_every_layout_gives_the_same_images(tmp_path, write, split):
 
 
 @pytest.mark.parametrize("write", [class_folders, pickles])
-def test_other_sizes_and_grey_are_made_from_files_and_from_pickles(tmp_path, write):
+def test_files_and_pickles_are_resized_and_converted_to_grey(tmp_path, write):
     write(tmp_path)
     images = load_miniimagenet("val", tmp_path, size=20, channels=1)
     assert images.images.shape == (2 * PER_CLASS, 20, 20, 1)
@@ -134,7 +137,7 @@ def test_other_sizes_and_grey_are_made_from_files_and_from_pickles(tmp_path, wri
     assert abs(float(images.images[0].mean()) - grey) < 1
 
 
-def test_the_root_may_be_the_folder_above(tmp_path, monkeypatch):
+def test_the_root_may_be_the_parent_folder(tmp_path, monkeypatch):
     (tmp_path / "mini_imagenet").mkdir()
     class_folders(tmp_path / "mini_imagenet")
     assert len(load_miniimagenet("val", tmp_path)) == 2 * PER_CLASS
@@ -163,7 +166,7 @@ def test_pickles_with_data_and_labels_are_read(tmp_path, labels, protocol):
 
 
 def python2_pickle(images: np.ndarray, classes: dict[str, list[int]]) -> bytes:
-    """Write what ``cPickle.dump(..., 2)`` of Python 2 does, which has no type for bytes."""
+    """Write as ``cPickle.dump(..., 2)`` of Python 2, which has no type for bytes."""
 
     def text(value: bytes) -> bytes:
         return b"T" + len(value).to_bytes(4, "little") + value
@@ -182,7 +185,7 @@ def python2_pickle(images: np.ndarray, classes: dict[str, list[int]]) -> bytes:
     )
 
 
-def test_pickles_by_python_2_are_read(tmp_path):
+def test_pickles_written_by_python_2_are_read(tmp_path):
     file = tmp_path / "mini-imagenet-cache-val.pkl"
     file.write_bytes(python2_pickle(*arrays("val")))
     images = load_miniimagenet("val", tmp_path)
@@ -191,7 +194,7 @@ def test_pickles_by_python_2_are_read(tmp_path):
 
 
 class Calls:
-    """Pickles as a call of a function."""
+    """An object that is pickled as a function call."""
 
     def __init__(self, function: object, *arguments: object) -> None:
         self.call = function, arguments
@@ -216,17 +219,17 @@ def test_a_pickle_with_code_is_refused_by_name_and_not_run(tmp_path, function, n
     harm = Calls(function, f"touch {tmp_path / 'harmed'}")
     content = {"image_data": images, "class_dict": classes, "extra": harm}
     (tmp_path / "mini-imagenet-cache-val.pkl").write_bytes(pickle.dumps(content))
-    with pytest.raises(InputError, match=f"asks for '.*{name}.*may run code"):
+    with pytest.raises(InputError, match=f"names '.*{name}.*may run code"):
         load_miniimagenet("val", tmp_path)
     assert not (tmp_path / "harmed").exists()
 
 
 def test_a_pickle_cannot_change_how_later_ones_are_read(tmp_path):
-    # BUILD with a pair sets attributes of whatever is on the stack: here the stand-in's defaults.
+    # BUILD with a pair sets attributes of the object on the stack: here the stand-in's defaults.
     attack = b"\x80\x02c_codecs\nencode\n(N}X\x0c\x00\x00\x00__defaults__(K\x01K\x02tstb."
     (tmp_path / "attack.pkl").write_bytes(attack)
     assert read_pickle(tmp_path / "attack.pkl").__defaults__ == (1, 2)
-    assert miniimagenet._STAND_INS["_codecs.encode"].__defaults__ is None
+    assert stand_ins._STAND_INS["_codecs.encode"].__defaults__ is None
 
 
 def test_references_out_of_a_pickle_are_refused(tmp_path):
@@ -242,7 +245,7 @@ def test_references_out_of_a_pickle_are_refused(tmp_path):
         ({"image_data": np.zeros((4, 84, 84, 3), np.uint8)}, "'image_data'"),
         ({"data": np.zeros((4, 84, 84), np.uint8), "labels": [0, 0, 1, 1]}, "shape"),
         ({"data": np.zeros((4, 84, 84, 3), np.float32), "labels": [0, 0, 1, 1]}, "uint8"),
-        ({"data": np.zeros((4, 84, 84, 3), np.uint8), "labels": [0, 1]}, "4 images need labels"),
+        ({"data": np.zeros((4, 84, 84, 3), np.uint8), "labels": [0, 1]}, "labels of 4 images"),
         ({"data": np.zeros((2, 84, 84, 3), np.uint8), "labels": [0, 0]}, "two classes"),
         ({"image_data": np.zeros((2, 8, 8, 3), np.uint8), "class_dict": {"a": [0, 9]}}, "IndexErr"),
         ({"image_data": np.zeros((2, 8, 8, 3), np.uint8), "class_dict": {"a": [0]}}, "without a"),
@@ -257,7 +260,7 @@ def test_a_pickle_with_other_content_is_an_input_error(tmp_path, content, words)
 
 
 def damaged(content: bytes) -> st.SearchStrategy[bytes]:
-    """Cut, overwrite or stretch a file anywhere."""
+    """Truncate, overwrite or extend a file at random positions."""
     places = st.integers(0, len(content))
     return st.tuples(places, places, st.binary(max_size=12)).map(
         lambda cut: content[: min(cut[:2])] + cut[2] + content[max(cut[:2]) :]
@@ -272,7 +275,7 @@ whole_pickles = [pickle.dumps(small, protocol) for protocol in (0, 2, 4, 5)]
 
 @given(st.one_of([damaged(content) for content in whole_pickles]) | st.binary())
 @settings(max_examples=300, deadline=None)
-def test_damaged_pickles_lead_to_input_errors_only(tmp_path_factory, content):
+def test_damaged_pickles_raise_only_input_errors(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-pickle"
     folder.mkdir(exist_ok=True)
     (folder / "mini-imagenet-cache-val.pkl").write_bytes(content)
@@ -282,7 +285,7 @@ def test_damaged_pickles_lead_to_input_errors_only(tmp_path_factory, content):
 
 @given(damaged(b'filename,label\nn0400000000.png,n04\n"n0500000000.png",n05\n') | st.binary())
 @settings(max_examples=150, deadline=None)
-def test_damaged_tables_lead_to_input_errors_only(tmp_path_factory, content):
+def test_damaged_tables_raise_only_input_errors(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "damaged-table"
     if not folder.exists():
         folder.mkdir()
@@ -295,7 +298,7 @@ def test_damaged_tables_lead_to_input_errors_only(tmp_path_factory, content):
 def test_a_table_without_its_column_is_an_input_error(tmp_path):
     flat_folder_with_tables(tmp_path)
     (tmp_path / "val.csv").write_text("file,label\na.png,n04\n")
-    with pytest.raises(InputError, match=r"no column 'filename'; it has file, label"):
+    with pytest.raises(InputError, match=r"no column 'filename'; it has 'file', 'label'"):
         load_miniimagenet("val", tmp_path)
 
 
@@ -306,17 +309,17 @@ def test_a_table_cut_short_is_an_input_error(tmp_path):
         load_miniimagenet("val", tmp_path)
 
 
-def test_images_that_are_in_the_table_only_are_an_input_error(tmp_path):
+def test_images_named_in_the_table_but_missing_are_an_input_error(tmp_path):
     flat_folder_with_tables(tmp_path)
     (tmp_path / "images" / "n0400000001.png").unlink()
-    with pytest.raises(InputError, match=r"1 of the 6 images .* such as 'n0400000001.png'"):
+    with pytest.raises(InputError, match=r"1 of 6 images .*: 'n0400000001.png'"):
         load_miniimagenet("val", tmp_path)
 
 
 def test_a_split_of_one_class_is_an_input_error(tmp_path):
     flat_folder_with_tables(tmp_path)
     (tmp_path / "val.csv").write_text("filename,label\nn0400000000.png,n04\n")
-    with pytest.raises(InputError, match="1 images of 1 classes"):
+    with pytest.raises(InputError, match="1 image of 1 class;"):
         load_miniimagenet("val", tmp_path)
 
 
@@ -325,7 +328,7 @@ def test_an_unknown_split_is_an_input_error(tmp_path):
         load_miniimagenet("vall", tmp_path)
 
 
-def test_a_folder_without_the_data_set_tells_what_was_expected_and_found(tmp_path):
+def test_a_folder_without_the_data_set_is_an_error_with_what_was_expected(tmp_path):
     (tmp_path / "holiday.jpg").touch()
     with pytest.raises(InputError) as caught:
         load_miniimagenet("val", tmp_path)

@@ -1,3 +1,5 @@
+"""Data sets by name: descriptions, roots, splits and verification."""
+
 from __future__ import annotations
 
 import io
@@ -24,7 +26,7 @@ def picture() -> bytes:
 
 @pytest.fixture
 def eurosat(tmp_path: Path) -> Path:
-    """Give a folder of data sets with a few images of EuroSAT."""
+    """Return a folder of data sets with a few images of EuroSAT."""
     for name in CLASSES:
         (tmp_path / "eurosat" / name).mkdir(parents=True)
         for number in range(4):
@@ -49,7 +51,7 @@ def test_the_table_has_the_data_sets_of_the_paper():
 
 
 @pytest.mark.parametrize("name", benchmark_names())
-def test_everything_is_described_in_a_line(name):
+def test_every_description_is_one_line(name):
     about = describe(name)
     for text in (about.title, about.source, about.files):
         assert text
@@ -82,7 +84,7 @@ def test_further_arguments_reach_the_loader(eurosat):
     assert chosen.classes == ("Forest", "River")
 
 
-def test_the_root_is_the_folder_or_the_one_above_or_the_environments(eurosat, monkeypatch):
+def test_the_root_is_the_folder_or_its_parent_or_set_by_the_environment(eurosat, monkeypatch):
     above = load_benchmark("eurosat", root=eurosat, size=8)
     itself = load_benchmark("eurosat", root=str(eurosat / "eurosat"), size=8)
     monkeypatch.setenv("PSCO_DATA", str(eurosat))
@@ -92,19 +94,19 @@ def test_the_root_is_the_folder_or_the_one_above_or_the_environments(eurosat, mo
 
 
 @pytest.mark.parametrize("name", benchmark_names())
-def test_without_a_root_the_error_tells_how_to_set_it(name, monkeypatch):
+def test_without_a_root_the_error_says_how_to_set_it(name, monkeypatch):
     monkeypatch.delenv("PSCO_DATA", raising=False)
     with pytest.raises(InputError) as caught:
         load_benchmark(name, "val" if name == "imagenet" else "test")
     about = describe(name)
-    for words in ("PSCO_DATA", "root=", about.files, about.source):
+    for words in ("PSCO_DATA", "--root", "root= in Python", about.files, about.source):
         assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [n for n in benchmark_names() if n != "eurosat"])
-def test_one_data_set_is_never_taken_for_another(name, eurosat):
+def test_one_data_set_is_never_mistaken_for_another(name, eurosat):
     folder = describe(name).folder or name
-    with pytest.raises(InputError, match=rf"no {folder}/ in .* found eurosat;"):
+    with pytest.raises(InputError, match=rf"no {folder}/ in .* found 'eurosat';"):
         load_benchmark(name, "val" if name == "imagenet" else "test", eurosat)
 
 
@@ -120,7 +122,7 @@ def test_an_unknown_split_is_an_input_error(name, eurosat):
         load_benchmark(name, "tests", eurosat)
 
 
-def test_verify_finds_nothing_wrong_with_a_complete_copy(tmp_path):
+def test_verify_accepts_a_complete_copy(tmp_path):
     with zipfile.ZipFile(tmp_path / "cropdiseases.zip", "w") as archive:
         for number in range(38):
             archive.writestr(f"class{number:02}/1.jpg", picture())
@@ -129,10 +131,13 @@ def test_verify_finds_nothing_wrong_with_a_complete_copy(tmp_path):
     assert findings[-1].text == "test: 38 classes, 38 images"
 
 
-def test_verify_counts_what_is_missing(eurosat):
+def test_verify_reports_incomplete_splits(eurosat):
     findings = verify("eurosat", eurosat)
     assert [finding.ok for finding in findings] == [True, False]
-    assert findings[1].text == "test: 3 classes, 12 images; complete it has 10 and 27,000"
+    assert (
+        findings[1].text
+        == "test: 3 classes, 12 images; the complete data set has 10 classes and 27,000 images"
+    )
 
 
 def test_verify_names_an_image_that_cannot_be_decoded(eurosat):

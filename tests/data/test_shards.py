@@ -441,7 +441,7 @@ def test_a_run_on_shards_resumes_to_the_same_weights(shards, tmp_path, tiny, buf
 
 
 def test_methods_that_draw_tasks_are_not_streamed(shards, tmp_path, tiny):
-    with pytest.raises(InputError, match="trains on tasks cannot read shards from end to end"):
+    with pytest.raises(InputError, match="trains on tasks cannot read shards in order"):
         psco.pretrain(
             shards,
             out=tmp_path / "run",

@@ -1,4 +1,4 @@
-"""Few-shot tasks: fair, disjoint, and the same for a seed everywhere."""
+"""Few-shot tasks: uniform, disjoint, and the same for a seed on every machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_first_tasks_do_not_depend_on_how_many_are_drawn():
     assert np.array_equal(few.query, many.query[:10])
 
 
-def test_tasks_drawn_in_pieces_are_those_drawn_at_once(monkeypatch):
+def test_tasks_drawn_in_chunks_equal_those_drawn_at_once(monkeypatch):
     labels = np.repeat(np.arange(30), 20)
     whole = sample_tasks(labels, 5, 2, 5, 50, 3)
     monkeypatch.setattr("psco.data.tasks._CHUNK", 1000)
@@ -60,7 +60,7 @@ def test_tasks_drawn_in_pieces_are_those_drawn_at_once(monkeypatch):
     assert np.array_equal(whole.support, pieces.support)
 
 
-def test_classes_and_images_are_drawn_evenly():
+def test_classes_and_images_are_drawn_uniformly():
     labels = np.repeat(np.arange(10), 8)
     tasks = sample_tasks(labels, 2, 1, 1, 20000, 0)
     shares = np.bincount(tasks.support.flatten(), minlength=80) / tasks.support.size
@@ -68,18 +68,18 @@ def test_classes_and_images_are_drawn_evenly():
 
 
 @pytest.mark.parametrize("field", ["ways", "shots", "queries", "tasks"])
-def test_nothing_of_something_is_refused(field):
+def test_numbers_below_one_are_refused(field):
     request = {"ways": 2, "shots": 1, "queries": 1, "tasks": 1, field: 0}
     with pytest.raises(psco.InputError, match=f"{field} must be at least 1, not 0"):
         sample_tasks(np.repeat(np.arange(3), 5), **request, seed=0)
 
 
-def test_an_impossible_task_is_refused_with_the_numbers():
+def test_too_few_classes_or_images_are_an_error_with_the_numbers():
     with pytest.raises(psco.InputError, match="5 classes of at least 16 images; 0 of 3"):
         sample_tasks(np.repeat(np.arange(3), 10), 5, 1, 15, 10, 0)
 
 
-def test_saved_tasks_are_replayed_as_they_were(tmp_path):
+def test_saved_tasks_are_loaded_unchanged(tmp_path):
     labels = np.repeat(np.arange(9), 20)
     tasks = sample_tasks(labels, 5, 2, 6, 30, seed=4)
     tasks.save(tmp_path / "tasks.npz")
@@ -98,7 +98,7 @@ def test_tasks_of_another_data_set_are_refused():
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "missing"])
-def test_a_damaged_file_of_tasks_is_named(tmp_path, damage):
+def test_a_damaged_task_file_is_an_error_with_its_name(tmp_path, damage):
     file = tmp_path / "tasks.npz"
     sample_tasks(np.repeat(np.arange(9), 20), 5, 2, 6, 30, seed=4).save(file)
     if damage == "cut":

@@ -1,1 +1,1 @@
-"""The named data sets: the embedded glyphs and those of the paper."""
+"""Data sets with a name: the built-in glyphs and those of the paper."""

@@ -1,4 +1,4 @@
-"""Load and verify the data sets of the paper by name."""
+"""Loading and verification of the data sets of the paper."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from psco.data.reading.decode import decode_image
 from psco.data.reading.listing import Listing
 from psco.data.sets import crossdomain, imagenet, miniimagenet, omniglot
 from psco.data.sets.catalogue import data_folder, describe
-from psco.errors import InputError
+from psco.errors import InputError, counted, quoted
 
 
 class Finding(NamedTuple):
-    """One result of `verify`: whether all is well, and what was found."""
+    """One result of `verify`: whether it is good, and what was found."""
 
     ok: bool
     text: str
@@ -30,7 +30,7 @@ def load_benchmark(
     channels: int | None = None,
     **options: Any,
 ) -> ImageSet:
-    """Load a split of a data set, prepared at the first call and read from the cache afterwards.
+    """Load a split of a data set; the first call prepares it, later calls read the cache.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ def load_benchmark(
         ``train``, ``val`` or ``test``; ``base`` and ``novel`` mean train and test. CropDiseases,
         EuroSAT, ISIC and ChestX have one split of all classes, ``test`` or ``all``.
     root
-        The folder of the data set or the one above it; by default ``PSCO_DATA``.
+        The folder of the data set, or its parent; by default ``PSCO_DATA``.
     size, channels
-        Of the images; by default those of `describe`.
+        Side and channels of the images; by default those of `describe`.
     options
-        Further arguments of the data set's own loader, such as ``rotations`` or ``class_list``.
+        Further arguments of the loader of the data set, such as ``rotations`` or ``class_list``.
 
     Raises
     ------
     InputError
-        If the name or split is not known, or the files are missing or damaged.
+        If the name or split is unknown, or the files are missing or damaged.
     """
     about = describe(name)
     load, _ = _functions(name)
@@ -61,34 +61,35 @@ def load_benchmark(
 
 
 def verify(name: str, root: str | Path | None = None) -> list[Finding]:
-    """Check that all splits of a data set are there and complete; decode a few images of each.
+    """Check that all splits of a data set are complete, and decode a few images of each.
 
-    Whatever is wrong with the files is a finding; only a wrong name is an InputError.
+    Problems with the files are findings; only an unknown name is an InputError.
     """
     about = describe(name)
     _, look = _functions(name)
     try:
-        findings = [Finding(True, f"{name} is in {str(data_folder(name, root))!r}")]
+        findings = [Finding(True, f"{name} is in {quoted(data_folder(name, root))}")]
     except InputError as error:
         return [Finding(False, str(error))]
     for split, (classes, images) in about.splits.items():
         try:
             found = look(split, root)
             if isinstance(found, Listing):
-                for file in found.files[:: -(-len(found) // 20)]:  # some twenty
+                for file in found.files[:: -(-len(found) // 20)]:  # about twenty
                     decode_image(found.source.read(file), 32, 3, name=file)
         except InputError as error:
             findings.append(Finding(False, f"{split}: {error}"))
             continue
-        text = f"{split}: {len(found.classes)} classes, {len(found):,} images"
-        whole = len(found.classes) == classes and images in (None, len(found))
-        complete = f"{classes} classes" if images is None else f"{classes} and {images:,}"
-        findings.append(Finding(whole, text if whole else f"{text}; complete it has {complete}"))
+        counts = f"{counted(len(found.classes), 'class')}, {counted(len(found), 'image')}"
+        is_complete = len(found.classes) == classes and images in (None, len(found))
+        wanted = f"{classes} classes" + ("" if images is None else f" and {images:,} images")
+        note = "" if is_complete else f"; the complete data set has {wanted}"
+        findings.append(Finding(is_complete, f"{split}: {counts}{note}"))
     return findings
 
 
 def _functions(name: str) -> tuple[Callable[..., ImageSet], Callable[..., ImageSet | Listing]]:
-    """Return what loads a split of a data set, and what only lists it."""
+    """Return the functions that load a split of a data set and that only list it."""
     if name == "omniglot":
         return omniglot.load_omniglot, partial(omniglot.load_omniglot, rotations=False)
     if name == "miniimagenet":

@@ -1,4 +1,4 @@
-"""The data sets of the paper by name: what they are, where they are, whether they are complete."""
+"""The data sets of the paper: descriptions, sizes and folders."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from psco.data.reading.source import Source, open_source
-from psco.errors import InputError, unknown_name
+from psco.errors import InputError, and_more, quoted, unknown_name
 
 _RESEARCH = "non-commercial research only"
+_ROOT_ADVICE = "set PSCO_DATA or --root (root= in Python)"
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is known about a data set.
+    """The description of a data set.
 
     Parameters
     ----------
     title, source
-        What it shows; where to get it and on which terms.
+        What it shows; where to get it, and its licence.
     splits
-        For each split the number of classes and, where it is fixed, of images when complete.
+        Number of classes of each split and, where it is fixed, of images.
     files
-        What its folder must hold.
+        What its folder must contain.
     size, channels
-        Side in pixels and 1 or 3 channels, unless asked for otherwise.
+        Default side in pixels and number of channels, 1 or 3.
     folder
-        Below ``PSCO_DATA``; by default called like the data set.
+        Name of its folder below ``PSCO_DATA``; by default that of the data set.
     """
 
     title: str
@@ -100,7 +101,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         "Data_Entry_2017.csv and the .png files in images/ or images_001/ ... images_012/",
     ),
     "imagenet": Benchmark(
-        "1000 classes of ImageNet (ILSVRC 2012), decoded when they are looked at",
+        "1000 classes of ImageNet (ILSVRC 2012), decoded at each access",
         f"www.image-net.org, {_RESEARCH}",
         {"train": (1000, 1_281_167), "val": (1000, 50_000)},
         "train and val, each with a folder of images for each class, such as n01440764",
@@ -115,26 +116,32 @@ def benchmark_names() -> list[str]:
 
 
 def describe(name: str) -> Benchmark:
-    """Tell what is known about a data set; InputError if the name is not known."""
+    """Return the description of a data set; InputError if the name is unknown."""
     if name not in BENCHMARKS:
         raise unknown_name("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]
 
 
 def data_folder(name: str, root: str | Path | None) -> Path:
-    """Find a data set in or at ``root``, else ``PSCO_DATA``; InputError if it is not there."""
+    """Return the folder of a data set, in or at ``root``, by default ``PSCO_DATA``.
+
+    Raises
+    ------
+    InputError
+        If neither is set, or the data set is not there.
+    """
     about = describe(name)
     folder = about.folder or name
     given = root or os.environ.get("PSCO_DATA")
     if not given:
         raise InputError(
-            f"where is {name}? set PSCO_DATA to the folder that holds {folder}/, or give root=; "
-            f"expected in {folder}/: {about.files} (get it from {about.source})"
+            f"the location of {name} is unknown; {_ROOT_ADVICE} to the folder that contains "
+            f"{folder}/ with {about.files} (get it from {about.source})"
         )
     base = Path(given).expanduser()
     if (base / folder).exists():
         return base / folder
-    # The folder above may hold other data sets, whose images are not to be taken for this one's.
+    # A parent folder may hold other data sets, whose images must not be mistaken for this one's.
     others = (base / (other.folder or key) for key, other in BENCHMARKS.items())
     if base.exists() and not any(place.is_dir() for place in others):
         return base
@@ -142,17 +149,16 @@ def data_folder(name: str, root: str | Path | None) -> Path:
 
 
 def missing_files(name: str, place: Path, lacking: str = "") -> InputError:
-    """Make the error for a place without the files of a data set, or without those ``lacking``."""
+    """Return the error for a folder without the files of a data set, or some of them."""
     inside = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
-    more = f" and {len(inside) - 8} more" if len(inside) > 8 else ""
     return InputError(
-        f"no {lacking or name} in {str(place)!r}: expected {describe(name).files}; found "
-        f"{', '.join(inside[:8]) or 'nothing'}{more}; set root= or PSCO_DATA to the right folder"
+        f"no {lacking or name} in {quoted(place)}: expected {describe(name).files}; found "
+        f"{and_more(inside, 8) or 'nothing'}; {_ROOT_ADVICE} to the right folder"
     )
 
 
 def image_source(name: str, place: Path) -> Source:
-    """Open the archive in the folder of a data set if there is one, else the folder itself."""
+    """Open the archive in the folder of a data set if there is one, otherwise the folder."""
     archives = list(place.glob("*.zip"))
     named = [path for path in archives if path.stem == (describe(name).folder or name)]
     chosen = named or archives

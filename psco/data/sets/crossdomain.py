@@ -1,8 +1,8 @@
-"""The eight data sets on which the paper tests transfer to other domains.
+"""The eight data sets on which the paper tests cross-domain transfer.
 
-CUB, Cars, Places and Plantae have the classes of the paper's splits, base, val and novel, here
-``train``, ``val`` and ``test``. CropDiseases, EuroSAT, ISIC and ChestX are for testing only: their
-split ``test``, or ``all``, has all classes.
+CUB, Cars, Places and Plantae have the splits of the paper: base, val and novel, here ``train``,
+``val`` and ``test``. CropDiseases, EuroSAT, ISIC and ChestX are for testing only: their split
+``test``, or ``all``, has all classes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from psco.data.reading.pack import pack
 from psco.data.reading.source import FolderSource, Source
 from psco.data.sets.catalogue import data_folder, describe, image_source, missing_files
 from psco.data.sets.splits import (
+    check_enough_classes,
     class_key,
-    enough_classes,
     paper_splits,
     read_class_list,
     read_csv,
     resolve_split,
 )
-from psco.errors import InputError
+from psco.errors import InputError, and_more, counted, quoted
 
-FIRST = {"places": 200}  # images of a class, in the order of their names, that the paper uses
+FIRST = {"places": 200}  # images per class that the paper uses, in the order of their names
 ISIC_TABLE = "ISIC2018_Task3_Training_GroundTruth.csv"
 ISIC_CLASSES = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 CHESTX_TABLE = "Data_Entry_2017.csv"
@@ -52,7 +52,7 @@ def load_crossdomain(
     channels: int = 3,
     class_list: str | Path | None = None,
 ) -> ImageSet:
-    """Give a split of a cross-domain data set, decoded at the first call and cached.
+    """Load a split of a cross-domain data set; the first call decodes it, later ones use the cache.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def load_crossdomain(
         ``train``, ``val`` or ``test``, also called ``base`` and ``novel``; ``test`` or ``all`` of
         the last four data sets.
     root
-        The folder of the data set, its zip archive, or the folder above; by default ``PSCO_DATA``.
+        The folder of the data set, its zip archive, or its parent; by default ``PSCO_DATA``.
     size
-        Side in pixels: the short side is resized to it, bicubic, and the centre cut out. For 224
-        the short side is resized to 256, as is usual for networks trained on ImageNet.
+        Side in pixels: the short side is resized to it (bicubic), then the centre is cropped. For
+        224 the short side is resized to 256, as usual for networks trained on ImageNet.
     channels
         1 for grey, 3 for RGB.
     class_list
@@ -90,40 +90,42 @@ def list_crossdomain(
     *,
     class_list: str | Path | None = None,
 ) -> Listing:
-    """List the images of a split; parameters and errors as of `load_crossdomain`."""
+    """List the images of a split; parameters and errors are those of `load_crossdomain`."""
     known = list(describe(name).splits)
-    settled = "test" if split == "all" and known == ["test"] else resolve_split(name, split, known)
+    resolved = "test" if split == "all" and known == ["test"] else resolve_split(name, split, known)
     place = data_folder(name, root)
     source = image_source(name, place)
     groups = _READERS.get(name, _class_folders)(name, source, place)
     if class_list is not None:
-        groups = _choose(groups, read_class_list(class_list, settled), f"{name} ({settled})", place)
+        groups = _choose(
+            groups, read_class_list(class_list, resolved), f"{name} ({resolved})", place
+        )
     elif name in paper_splits():
-        groups = _choose(groups, paper_splits()[name][settled], f"{name} ({settled})", place)
+        groups = _choose(groups, paper_splits()[name][resolved], f"{name} ({resolved})", place)
     pairs = [(file, label) for label in groups for file in groups[label][: FIRST.get(name)]]
     files, labels = [file for file, _ in pairs], [label for _, label in pairs]
-    return enough_classes(list_classes(source, files, labels, name, settled))
+    return check_enough_classes(list_classes(source, files, labels, name, resolved))
 
 
 def _class_folders(name: str, source: Source, place: Path) -> Groups:
-    """Group images by the folder they are in.
+    """Group images by their folder.
 
-    Where a copy has the same classes in ``train`` and elsewhere, only ``train`` counts, as in the
-    paper; so it does for all classes of a data set without splits, where ``test`` is often a folder
-    of unsorted images.
+    If a copy has the same classes in ``train`` and elsewhere, only ``train`` is used, as in the
+    paper. The same holds for all classes of a data set without splits, where ``test`` is often a
+    folder of unsorted images.
     """
     files = [PurePosixPath(file) for file in image_names(source)]
-    sorted_ones = [file for file in files if len(file.parts) > 1]
-    if not sorted_ones:
+    in_folders = [file for file in files if len(file.parts) > 1]
+    if not in_folders:
         raise missing_files(name, place, "images in class folders")
-    train = _by_folder([file for file in sorted_ones if "train" in file.parts[:-2]])
+    train = _by_folder([file for file in in_folders if "train" in file.parts[:-2]])
     if train and name not in paper_splits():
         return train
-    return _by_folder(sorted_ones) | train
+    return _by_folder(in_folders) | train
 
 
 def _by_folder(files: list[PurePosixPath]) -> Groups:
-    # A copy may hold everything twice, in nested folders of the same name.
+    # A copy may contain everything twice, in nested folders of the same name.
     groups: dict[str, dict[str, str]] = {}
     for file in files:
         groups.setdefault(file.parent.name, {}).setdefault(file.name, str(file))
@@ -138,7 +140,8 @@ def _isic(name: str, source: Source, place: Path) -> Groups:
         marked = [label for label in ISIC_CLASSES if row[label].strip() not in ("0.0", "0")]
         if len(marked) != 1:
             raise InputError(
-                f"{where!r} gives {row['image']!r} {len(marked)} classes, not one; get it anew"
+                f"{quoted(row['image'])} has {counted(len(marked), 'class')}, not one, in "
+                f"{quoted(where)}; get another copy"
             )
         labels[row["image"]] = marked[0]
     by_stem = {PurePosixPath(file).stem: file for file in image_files(source)}
@@ -150,7 +153,7 @@ def _chestx(name: str, source: Source, place: Path) -> Groups:
     columns = ["Image Index", "Finding Labels"]
     rows = read_csv(_find_table(name, source, place, CHESTX_TABLE), columns, where)
     findings = {row["Image Index"]: row["Finding Labels"].strip() for row in rows}
-    # An image with several findings, joined by "|", has none of these names.
+    # An image with several findings, joined by "|", matches none of these names.
     labels = {image: label for image, label in findings.items() if label in CHESTX_CLASSES}
     by_name = {PurePosixPath(file).name: file for file in image_files(source)}
     return _group(labels, by_name, where)
@@ -160,7 +163,7 @@ _READERS: dict[str, Callable[[str, Source, Path], Groups]] = {"isic": _isic, "ch
 
 
 def _find_table(name: str, source: Source, place: Path, table: str) -> bytes:
-    """Read a table that lies among the images, or beside their archive."""
+    """Read a table that is among the images, or next to their archive."""
     sources = [source] if source.path == place else [source, FolderSource(place)]
     for holder in sources:
         for file in holder.names():
@@ -173,8 +176,8 @@ def _group(labels: dict[str, str], files: dict[str, str], where: str) -> Groups:
     missing = sorted(set(labels) - set(files))
     if missing:
         raise InputError(
-            f"{len(missing)} of the {len(labels)} images that {where!r} names are missing, such as "
-            f"{', '.join(missing[:3])}; complete the copy"
+            f"{len(missing)} of {len(labels)} images named in {quoted(where)} are missing: "
+            f"{and_more(missing, 3)}; get a complete copy"
         )
     groups: Groups = {}
     for image, label in labels.items():
@@ -183,13 +186,13 @@ def _group(labels: dict[str, str], files: dict[str, str], where: str) -> Groups:
 
 
 def _choose(groups: Groups, wanted: list[str], what: str, place: Path) -> Groups:
-    """Keep the wanted classes, all of which must be there."""
+    """Return the wanted classes; InputError if one is missing."""
     found = {class_key(label): label for label in groups}
     missing = [label for label in wanted if class_key(label) not in found]
     if missing:
         raise InputError(
-            f"{len(missing)} of the {len(wanted)} classes of {what} are missing in {str(place)!r}, "
-            f"such as {', '.join(missing[:3])}; there are folders such as "
-            f"{', '.join(sorted(groups)[:3])}; complete the copy, or give class_list="
+            f"{len(missing)} of {len(wanted)} classes of {what} are missing in {quoted(place)}: "
+            f"{and_more(missing, 3)}; there are {and_more(sorted(groups), 3)}; get a complete copy "
+            f"(in Python, class_list= chooses other classes)"
         )
     return {label: groups[label] for label in (found[class_key(text)] for text in wanted)}

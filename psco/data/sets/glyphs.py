@@ -1,8 +1,8 @@
-"""The embedded data set: invented alphabets, drawn by the package itself, nothing to download.
+"""The built-in data set: characters of synthetic alphabets, drawn on first use.
 
 An alphabet is a small vocabulary of pen strokes. A character is a *program*: one to four of these
-strokes, joined to one another. A drawing is a noisy performance of the program by a hand with a
-pen. The drawings look like those of Omniglot, and raw pixels tell them apart about as badly.
+strokes, joined to one another. A drawing is a noisy rendering of the program. The drawings resemble
+those of Omniglot, and nearest neighbours of raw pixels classify them about as poorly.
 """
 
 from __future__ import annotations
@@ -22,43 +22,59 @@ from psco.errors import InputError, unknown_name
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
 
-FORMAT = 1  # part of the name of every cache file: raise it with any change to what is drawn
+FORMAT = 1  # part of every cache file name; increase it with any change to the drawings
 SIDE = 28  # pixels
-CHARACTERS, DRAWINGS = 25, 20  # classes of an alphabet, images of a class
+CHARACTERS, DRAWINGS = 25, 20  # classes per alphabet, images per class
 ALPHABETS = {"train": range(40), "val": range(40, 44), "test": range(44, 56)}
 
-# Programs. Lengths are in units of the longer side of a character, angles in degrees, clockwise
-# from the x axis because y points down. A value listed twice is twice as likely.
-VOCABULARY = 7  # strokes that the characters of an alphabet share
-SEGMENTS, STROKES = (1, 1, 2, 2, 3), (1, 2, 2, 2, 3, 3, 4)  # of a stroke, of a character
+# Programs. Lengths are in units of the longer side of a character; angles in degrees, clockwise
+# from the x axis, as y points down. A value listed twice is twice as likely.
+VOCABULARY = 7  # strokes shared by the characters of an alphabet
+SEGMENTS, STROKES = (1, 1, 2, 2, 3), (1, 2, 2, 2, 3, 3, 4)  # per stroke, per character
 BENDS = (0.0, 60.0, 130.0, 190.0, 360.0)  # of a segment: line, bow, arc, hook, loop
-JOINTS = (0.0, 75.0, 110.0, 145.0)  # of the corner between two segments; 0 runs on smoothly
-TASTES = (1.6, 0.6, 0.8, 0.8, 0.7), (0.7, 0.7, 0.9, 0.6)  # Dirichlet, of an alphabet, for both
-HEADINGS = (0.0, 0.0, 45.0, 90.0, 90.0, 90.0, 135.0)  # of a first move: right, down or between
-MIRRORS = ((1, 1), (1, 1), (-1, 1), (1, -1))  # of a stroke when it is used
-MEETINGS = (0.0, 0.0, 0.35, 0.5, 0.65, 1.0, 1.0)  # how far along a stroke another one meets it
-GAPS = ((0.0, 0.0),) * 7 + ((-0.3, 0.1), (0.3, -0.1))  # by which strokes that should meet do not
-SHORTEST, SLIMMEST = 0.3, 0.5  # stroke, and shorter side of a character: less is hard to tell
-INK = (1.6, 3.8)  # least and most length of all strokes of a character
+JOINTS = (0.0, 75.0, 110.0, 145.0)  # angle between two segments; 0 is smooth
+CONCENTRATIONS = (1.6, 0.6, 0.8, 0.8, 0.7), (0.7, 0.7, 0.9, 0.6)  # Dirichlet, of the last two
+HEADINGS = (
+    0.0,
+    0.0,
+    45.0,
+    90.0,
+    90.0,
+    90.0,
+    135.0,
+)  # of a first segment: right, down or in between
+MIRRORS = ((1, 1), (1, 1), (-1, 1), (1, -1))  # of a stroke in a character
+MEETINGS = (
+    0.0,
+    0.0,
+    0.35,
+    0.5,
+    0.65,
+    1.0,
+    1.0,
+)  # position along a stroke where another one meets it
+GAPS = ((0.0, 0.0),) * 7 + ((-0.3, 0.1), (0.3, -0.1))  # offsets between strokes that meet
+SHORTEST, SLIMMEST = 0.3, 0.5  # least length of a stroke, and shorter side of a character
+INK = (1.6, 3.8)  # least and greatest total length of the strokes of a character
 
-# How programs are judged, in pixels.
+# Criteria for programs, in pixels.
 UNIT = 20.0  # longer side of a character
-BRUSH, CLEAR = 4.5, 0.96  # so broad a brush must cover this fraction of width times length
-APART, DISTINCT = 2.3, 0.1  # how far from each other character how much of the ink must lie
+BRUSH, CLEAR = 4.5, 0.96  # a brush of this width covers this fraction of width times length
+APART, DISTINCT = 2.3, 0.1  # distance from other characters, and fraction of ink beyond it
 
-# How performances vary: standard deviations, unless said otherwise.
-JITTER, STROKE_SHIFT = 0.03, 0.03  # units, of each control point and of each stroke
-STROKE_SCALE, SCALE, ASPECT = 0.09, 0.13, 0.10  # of logarithms; aspect is width against height
+# Variation of drawings: standard deviations, unless stated otherwise.
+JITTER, STROKE_SHIFT = 0.03, 0.03  # units; per control point and per stroke
+STROKE_SCALE, SCALE, ASPECT = 0.09, 0.13, 0.10  # of logarithms; aspect is width to height
 SHEAR, ROTATION, SHIFT = 0.12, np.deg2rad(7), 1.6  # the shift in pixels
 PENS = (1.5, 2.2)  # pixels, thinnest and thickest
-ROOM = SIDE - 2 * 1.7  # pixels that a path may fill, so that no pen is clipped
-SPACING = 0.4  # pixels between the samples of a path, so close that the pen shows no gaps
+ROOM = SIDE - 2 * 1.7  # pixels that a path may span without being clipped
+SPACING = 0.4  # pixels between the samples of a path, dense enough to show no gaps
 
 Strokes = list[np.ndarray]  # control points of each stroke, (K, 2) as (x, y)
 
 
 def load_glyphs(split: str = "train", *, seed: int = 0) -> ImageSet:
-    """Give one split of the glyphs, drawn at the first call and read from the cache afterwards.
+    """Load a split of the glyphs; the first call draws it, later calls read the cache.
 
     Parameters
     ----------
@@ -66,13 +82,13 @@ def load_glyphs(split: str = "train", *, seed: int = 0) -> ImageSet:
         ``"train"`` (1000 classes), ``"val"`` (100) or ``"test"`` (300); no two splits share an
         alphabet. Every class has 20 images.
     seed
-        From 0 to 2**64 - 1; each gives other alphabets.
+        From 0 to 2**64 - 1; each seed has its own alphabets.
 
     Returns
     -------
     ImageSet
-        Images (n, 28, 28, 1) from 0 (ink) to 255 (paper), perhaps memory-mapped, class by class;
-        classes are named like ``"alphabet03/character07"``.
+        Images (n, 28, 28, 1) from 0 (ink) to 255 (paper), possibly memory-mapped, class by class;
+        classes have names such as ``"alphabet03/character07"``.
 
     Raises
     ------
@@ -97,8 +113,8 @@ def draw_glyphs(
 ) -> np.ndarray:
     """Draw the first characters of alphabets, numbered from 0: (A x C, D, 28, 28) uint8.
 
-    Ink is 0, paper 255. A class depends on the seed, its alphabet, its place in the alphabet and
-    the number of drawings, neither on the other alphabets nor on the number of threads.
+    Ink is 0, paper 255. A class depends only on the seed, its alphabet, its position in the
+    alphabet and the number of drawings.
 
     Raises
     ------
@@ -106,26 +122,26 @@ def draw_glyphs(
         If the seed is not from 0 to 2**64 - 1.
     """
     if not 0 <= seed < 2**64:
-        raise InputError(f"the seed of the glyphs must be from 0 to 2**64 - 1, not {seed}")
+        raise InputError(f"seed must be from 0 to 2**64 - 1 for glyphs, not {seed}")
 
     def draw(alphabet: int) -> np.ndarray:
         programs = _invent_alphabet(seed, alphabet, characters)
-        return np.stack([_perform(program, rng, drawings) for program, rng in programs])
+        return np.stack([_draw_character(program, rng, drawings) for program, rng in programs])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return np.concatenate(list(pool.map(draw, alphabets)))
 
 
 def _generator(seed: int, alphabet: int, place: int) -> Generator:
-    # The place is the highest word of the counter, so that no stream runs into the next.
+    # The place is the highest word of the counter, so that streams do not overlap.
     key, counter = (np.array(words, np.uint64) for words in ([seed, alphabet], [0, 0, 0, place]))
     return Generator(Philox(key=key, counter=counter))
 
 
 def _invent_alphabet(seed: int, alphabet: int, count: int) -> Iterator[tuple[Strokes, Generator]]:
-    """Give the program of each character, with the generator that is to perform it."""
+    """Yield the program of each character, with the generator for its drawings."""
     rng = _generator(seed, alphabet, 0)
-    bends, joints = (rng.dirichlet(taste) for taste in TASTES)
+    bends, joints = (rng.dirichlet(alpha) for alpha in CONCENTRATIONS)
     vocabulary: Strokes = []
     while len(vocabulary) < VOCABULARY:
         stroke = _invent_stroke(rng, bends, joints)
@@ -140,7 +156,7 @@ def _invent_alphabet(seed: int, alphabet: int, count: int) -> Iterator[tuple[Str
 
 
 def _invent_stroke(rng: Generator, bends: np.ndarray, joints: np.ndarray) -> np.ndarray:
-    """Move a pen from the origin; give its control points, (K, 2), doubled at corners."""
+    """Return the control points (K, 2) of a random stroke from the origin, doubled at corners."""
     heading = np.deg2rad(rng.choice(HEADINGS) + rng.normal(0, 6))
     side, points = rng.choice((-1, 1)), [np.zeros(2)]
     for segment in range(rng.choice(SEGMENTS)):
@@ -160,7 +176,7 @@ def _invent_stroke(rng: Generator, bends: np.ndarray, joints: np.ndarray) -> np.
 
 
 def _invent(rng: Generator, vocabulary: Strokes, known: np.ndarray) -> tuple[Strokes, np.ndarray]:
-    """Try programs until one is legible and differs from the known sketches, (n, S, S)."""
+    """Draw programs until one is legible and differs from the known sketches (n, S, S)."""
     apart = APART
     while True:
         program = _fit(_compose(rng, vocabulary))
@@ -168,7 +184,7 @@ def _invent(rng: Generator, vocabulary: Strokes, known: np.ndarray) -> tuple[Str
         if sketch is not None:
             if _differs(sketch, known, apart):
                 return program, sketch
-            apart *= 0.99  # so that the search ends, however many characters are asked for
+            apart *= 0.99  # so that the search ends for any number of characters
 
 
 def _compose(rng: Generator, vocabulary: Strokes) -> Strokes:
@@ -182,7 +198,7 @@ def _compose(rng: Generator, vocabulary: Strokes) -> Strokes:
 
 
 def _fit(strokes: Strokes) -> Strokes:
-    """Centre the strokes at the origin and make their longer side one unit."""
+    """Centre the strokes at the origin and scale their longer side to one unit."""
     points = np.concatenate(strokes)
     low, high = points.min(axis=0), points.max(axis=0)
     return [(stroke - (low + high) / 2) / (high - low).max() for stroke in strokes]
@@ -195,7 +211,7 @@ def _is_sizeable(program: Strokes) -> bool:
 
 
 def _sketch(program: Strokes) -> np.ndarray | None:
-    """Give the distances, (S, S), of the pixels from the ideal path; None if it is not clear."""
+    """Return the distances (S, S) of the pixels from the ideal path; None if it is illegible."""
     paths = [_trace(stroke, stroke, spacing=1.0) * UNIT + SIDE / 2 for stroke in program]
     distances = _distances(np.concatenate(paths)[None])[0]
     length = sum(_steps(path).sum() for path in paths)
@@ -209,8 +225,8 @@ def _differs(sketch: np.ndarray, known: np.ndarray, apart: float) -> bool:
     return bool(np.all(own_apart | other_apart))
 
 
-def _perform(program: Strokes, rng: Generator, drawings: int) -> np.ndarray:
-    """Draw a program several times; give the images, (D, S, S) uint8."""
+def _draw_character(program: Strokes, rng: Generator, drawings: int) -> np.ndarray:
+    """Draw a program several times: (D, S, S) uint8."""
     paths = []
     for stroke in program:
         middle = stroke.mean(axis=0)
@@ -225,7 +241,7 @@ def _perform(program: Strokes, rng: Generator, drawings: int) -> np.ndarray:
 
 
 def _place(paths: np.ndarray, rng: Generator) -> np.ndarray:
-    """Slant, stretch and turn whole glyphs, (D, P, 2) in units, and put them on the paper."""
+    """Shear, scale and rotate glyphs (D, P, 2) given in units, and place them in the image."""
     slant, size, aspect, angle = rng.normal(0, 1, (4, len(paths), 1))
     x = (paths[..., 0] + SHEAR * slant * paths[..., 1]) * np.exp(SCALE * size + ASPECT * aspect)
     y = paths[..., 1] * np.exp(SCALE * size - ASPECT * aspect)
@@ -240,8 +256,8 @@ def _place(paths: np.ndarray, rng: Generator) -> np.ndarray:
 
 
 def _trace(points: np.ndarray, stroke: np.ndarray, spacing: float) -> np.ndarray:
-    """Sample the splines of control points, (..., K, 2), as densely as that of ``stroke``."""
-    # A span of a cubic B-spline is no longer than this mean of three sides of its polygon.
+    """Sample the splines of control points (..., K, 2), as densely as that of ``stroke``."""
+    # A span of a cubic B-spline is at most as long as this mean of three sides of its polygon.
     bounds = np.convolve(_steps(stroke), (1, 4, 1))[1:-1] / 6  # (K - 1,)
     counts = np.ceil(bounds * UNIT / spacing).astype(int)
     spans = np.repeat(np.arange(len(counts)), counts)  # (P,)
@@ -259,10 +275,10 @@ def _steps(path: np.ndarray) -> np.ndarray:
 
 
 def _distances(paths: np.ndarray) -> np.ndarray:
-    """Give the distance of every pixel from the nearest sample: (n, P, 2) to (n, S, S)."""
+    """Return the distance of every pixel from the nearest sample: (n, P, 2) to (n, S, S)."""
     centres = np.arange(0.5, SIDE, dtype=np.float32)[:, None]
     x2, y2 = ((centres - paths[:, None, :, k].astype(np.float32)) ** 2 for k in (0, 1))  # (n, S, P)
-    # Row by row: all rows at once would not fit into the processor's cache.
+    # Row by row, since all rows at once do not fit into the processor's cache.
     rows = [np.sqrt((x2 + y2[:, row, None]).min(axis=2)) for row in range(SIDE)]
     return np.stack(rows, axis=1)
 
@@ -270,12 +286,14 @@ def _distances(paths: np.ndarray) -> np.ndarray:
 def _write(file: Path, images: np.ndarray) -> None:
     content = io.BytesIO()
     np.save(content, images)
-    with atomic_path(file) as aside:
-        aside.write_bytes(content.getvalue() + zlib.crc32(content.getvalue()).to_bytes(4, "big"))
+    with atomic_path(file) as temporary:
+        temporary.write_bytes(
+            content.getvalue() + zlib.crc32(content.getvalue()).to_bytes(4, "big")
+        )
 
 
 def _read(file: Path) -> np.ndarray | None:
-    """Give what a cache file holds, (n, S, S, 1); None if it is missing or damaged."""
+    """Read a cache file (n, S, S, 1); None if it is missing or damaged."""
     content = file.read_bytes() if file.exists() else b""
-    whole = content[-4:] == zlib.crc32(content[:-4]).to_bytes(4, "big")
-    return np.load(file, mmap_mode="c") if whole else None  # processes share the pages
+    is_intact = content[-4:] == zlib.crc32(content[:-4]).to_bytes(4, "big")
+    return np.load(file, mmap_mode="c") if is_intact else None  # processes share the pages

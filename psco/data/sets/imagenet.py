@@ -1,4 +1,4 @@
-"""ImageNet: too large to prepare, so its images are decoded when they are looked at."""
+"""ImageNet: too large to prepare in advance, so images are decoded at each access."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from psco.data.reading.lazy import LazyImages
 from psco.data.reading.listing import Listing, image_files, list_classes
 from psco.data.reading.source import FolderSource
 from psco.data.sets.catalogue import data_folder, missing_files
-from psco.data.sets.splits import enough_classes, resolve_split
-from psco.errors import InputError
+from psco.data.sets.splits import check_enough_classes, resolve_split
+from psco.errors import InputError, quoted
 
 
 def load_imagenet(
     split: str = "train", root: str | Path | None = None, *, size: int = 224, channels: int = 3
 ) -> ImageSet:
-    """Give ImageNet (ILSVRC 2012) as images that are decoded at each access.
+    """Load ImageNet (ILSVRC 2012) as images that are decoded at each access.
 
     Parameters
     ----------
     split
-        ``train``; ``val`` or ``test``, both the validation images.
+        ``train``; or ``val`` or ``test``, both the validation images.
     root
-        The folder with ``train`` and ``val``, or the one above it; by default ``PSCO_DATA``.
+        The folder with ``train`` and ``val``, or its parent; by default ``PSCO_DATA``.
     size
-        Side in pixels. Training images are brought to this short side and their centre is cut out,
-        since views crop them further; the others to 256/224 of it first.
+        Side in pixels. Training images are resized to this short side and centre-cropped, since
+        views crop them further; the others are resized to 256/224 of it first.
     channels
         1 for grey, 3 for RGB.
 
     Raises
     ------
     InputError
-        If the files are not there, or there is no such split.
+        If the files are missing, or there is no such split.
     """
     if size < 1:
         raise InputError(f"size must be at least 1, not {size}")
@@ -44,18 +44,18 @@ def load_imagenet(
 
 
 def list_imagenet(split: str = "train", root: str | Path | None = None) -> Listing:
-    """List the images of a split; parameters and errors as of `load_imagenet`."""
-    settled = resolve_split("imagenet", split, ["train", "val", "test"])
+    """List the images of a split; parameters and errors are those of `load_imagenet`."""
+    resolved = resolve_split("imagenet", split, ["train", "val", "test"])
     place = data_folder("imagenet", root)
-    folder = place / ("train" if settled == "train" else "val")
+    folder = place / ("train" if resolved == "train" else "val")
     if not folder.is_dir():
         raise missing_files("imagenet", place, f"{folder.name}/")
     source = FolderSource(folder)
     files = [file for file in image_files(source) if "/" in file]
     if not files:
         raise InputError(
-            f"the images in {str(folder)!r} are in no class folders; sort them into one for each "
-            "class, such as n01440764"
+            f"the images in {quoted(folder)} are not in class folders; move them to a folder for "
+            f"each class, such as n01440764"
         )
     names = [file.split("/")[0] for file in files]
-    return enough_classes(list_classes(source, files, names, "imagenet", settled))
+    return check_enough_classes(list_classes(source, files, names, "imagenet", resolved))

@@ -1,7 +1,6 @@
 """Omniglot: 1623 handwritten characters of 50 alphabets, each drawn by 20 people.
 
-The drawings are kept as they come, one bit for each pixel, so that all of them fit into 48 MB; they
-are unpacked and turned when they are looked at.
+The drawings are kept with one bit per pixel, 48 MB in all, and unpacked and rotated at each access.
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ from psco.data.imageset import ImageSet
 from psco.data.reading.source import open_source
 from psco.data.sets.catalogue import data_folder, missing_files
 from psco.data.sets.splits import resolve_split
-from psco.errors import InputError, PscoError, unknown_name
+from psco.errors import InputError, PscoError, quoted, unknown_name
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
 
-FORMAT = 1  # part of the name of every cache file: raise it with any change to what is in them
+FORMAT = 1  # part of every cache file name; increase it with any change to the content
 SIDE = 105  # pixels of a drawing
 CHARACTERS = 1623
 SPLITS = ("train", "val", "test")
 PARTS = ("images_background", "images_evaluation")
 VAL_ALPHABETS = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
-SEEN = 1200  # characters of train and, in the scheme vinyals, of val
+SEEN = 1200  # characters of train; in the scheme vinyals, of train and val
 PAPER_VAL = 100  # characters of val in the scheme paper
-_UNUSABLE = (OSError, ValueError, EOFError)  # what an absent or damaged cache file leads to
+_UNUSABLE = (OSError, ValueError, EOFError)  # raised for an absent or damaged cache file
 
 
 class RotatedImages:
-    """Drawings that index like an array (n, S, S, C) uint8, each turned at every access.
+    """Drawings indexed like an array (n, S, S, C) uint8, rotated at each access.
 
-    Along the first axis any index of an array will do: a number, a slice, numbers in an array of
-    any shape, a mask. ``np.asarray`` gives all images.
+    The first axis takes any index of an array: an integer, a slice, an integer array of any shape,
+    a mask. ``np.asarray`` returns all images.
 
     Parameters
     ----------
     base
         (m, S, S) uint8, or (m, S, ceil(S / 8)) uint8 with eight pixels, 0 or 255, in each byte.
     drawings, turns
-        (n,) int64, which drawing an image shows, and after how many quarter turns, 0 to 3.
+        (n,) int64, the drawing of each image and its number of quarter turns, 0 to 3.
     channels
-        Number of equal channels C.
+        Number of channels C, all equal.
     """
 
     dtype = np.dtype(np.uint8)
@@ -65,7 +64,7 @@ class RotatedImages:
         return len(self._drawings)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Give images, turned."""
+        """Return rotated images."""
         drawings, turns = self._drawings[index], np.asarray(self._turns[index])
         upright = _unpack(self._base[drawings.reshape(-1)])  # (k, S, S)
         images = np.empty(upright.shape, dtype=np.uint8)
@@ -77,7 +76,7 @@ class RotatedImages:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("images that are turned at each access cannot be given uncopied")
+            raise ValueError("images rotated at each access cannot be returned without a copy")
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
@@ -91,7 +90,7 @@ def load_omniglot(
     size: int = SIDE,
     channels: int = 1,
 ) -> ImageSet:
-    """Give a split of Omniglot, prepared at the first call and read from the cache afterwards.
+    """Load a split of Omniglot; the first call prepares it, later calls read the cache.
 
     Parameters
     ----------
@@ -99,20 +98,20 @@ def load_omniglot(
         ``train``, ``val`` or ``test``.
     root
         The folder with ``images_background`` and ``images_evaluation``, as folders or as ``.zip``,
-        or the one above it; by default ``PSCO_DATA``.
+        or its parent; by default ``PSCO_DATA``.
     rotations
-        Whether the drawings of a character turned by 90, 180 and 270 degrees counterclockwise are
-        three more classes, such as ``Armenian/character01/rot090``.
+        Whether characters rotated by 90, 180 and 270 degrees counterclockwise are further classes,
+        such as ``Armenian/character01/rot090``.
     scheme
-        ``vinyals``: in the order of parts, alphabets and characters the last 423 are test; of the
-        first 1200, five whole alphabets (172 characters) are val and 1028 train. This is what the
-        paper's code does. ``paper``: as its text has it, 1200, 100 and 323 characters at random.
+        ``vinyals``: in the order of parts, alphabets and characters, the last 423 are test; of the
+        first 1200, five whole alphabets (172 characters) are val and 1028 train, as in the code of
+        the paper. ``paper``: 1200, 100 and 323 random characters, as in its text.
     seed
-        Of the scheme ``paper``, from 0 to 2**64 - 1.
+        For the scheme ``paper``, from 0 to 2**64 - 1.
     size
-        Side in pixels, 8 to 105 (the original); smaller ones are resized bilinearly, antialiased.
+        Side in pixels, from 8 to 105 (the original); resized bilinearly, with antialiasing.
     channels
-        1, or 3 for three equal ones.
+        1, or 3 equal ones.
 
     Returns
     -------
@@ -124,11 +123,11 @@ def load_omniglot(
     InputError
         If the files are missing, damaged or incomplete, or a parameter is out of range.
     """
-    settled = resolve_split("omniglot", split, SPLITS)
+    resolved = resolve_split("omniglot", split, SPLITS)
     if not 8 <= size <= SIDE:
-        raise InputError(f"size of Omniglot must be from 8 to {SIDE}, not {size}")
+        raise InputError(f"size must be from 8 to {SIDE} for omniglot, not {size}")
     characters, counts, base = _prepared(data_folder("omniglot", root), size)
-    chosen = split_characters(characters, scheme, seed)[settled]
+    chosen = split_characters(characters, scheme, seed)[resolved]
     turns = range(4) if rotations else range(1)
     ends = np.cumsum(counts)
     shown = [np.arange(ends[c] - counts[c], ends[c]) for c in chosen for _ in turns]
@@ -136,18 +135,19 @@ def load_omniglot(
     lazy = RotatedImages(base, np.concatenate(shown), labels % len(turns), channels)
     names = ["/".join(characters[c].split("/")[1:]) for c in chosen]
     classes = [f"{name}/rot{90 * t:03}" if rotations else name for name in names for t in turns]
-    return ImageSet(lazy, labels, tuple(classes), name="omniglot", split=settled)
+    return ImageSet(lazy, labels, tuple(classes), name="omniglot", split=resolved)
 
 
 def split_characters(characters: list[str], scheme: str, seed: int) -> dict[str, list[int]]:
-    """Divide characters, sorted as ``part/alphabet/character``; give the numbers of each split.
+    """Return the indices of the characters of each split.
 
-    InputError if there are not 1623 characters, or no such scheme or seed.
+    The characters are ``part/alphabet/character``, sorted. InputError if there are not 1623 of
+    them, or the scheme or seed is not valid.
     """
     if len(characters) != CHARACTERS:
         raise InputError(
-            f"Omniglot has {CHARACTERS} characters, this copy {len(characters)}; unpack or get "
-            f"{' and '.join(PARTS)} anew"
+            f"Omniglot has {CHARACTERS} characters, this copy has {len(characters)}; get another "
+            f"copy of {' and '.join(PARTS)}"
         )
     if scheme == "vinyals":
         val = [c for c in range(SEEN) if characters[c].split("/")[1] in VAL_ALPHABETS]
@@ -155,8 +155,8 @@ def split_characters(characters: list[str], scheme: str, seed: int) -> dict[str,
         return {"train": train, "val": val, "test": list(range(SEEN, CHARACTERS))}
     if scheme == "paper":
         if not 0 <= seed < 2**64:
-            raise InputError(f"seed of the scheme paper must be from 0 to 2**64 - 1, not {seed}")
-        # Raw numbers, because what numpy makes of them may change from version to version.
+            raise InputError(f"seed must be from 0 to 2**64 - 1, not {seed}")
+        # Raw numbers, since the methods of numpy's generators may change between versions.
         order = np.argsort(np.random.Philox(key=seed).random_raw(CHARACTERS), kind="stable")
         parts = np.split(order, [SEEN, SEEN + PAPER_VAL])
         return {name: sorted(part.tolist()) for name, part in zip(SPLITS, parts, strict=True)}
@@ -164,7 +164,7 @@ def split_characters(characters: list[str], scheme: str, seed: int) -> dict[str,
 
 
 def _prepared(place: Path, size: int) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Give the characters, how often each is drawn, and the drawings as `RotatedImages` wants."""
+    """Return the characters, the number of drawings of each, and the base of `RotatedImages`."""
     parts = [place / p if (place / p).is_dir() else place / f"{p}.zip" for p in PARTS]
     for path in parts:
         if not path.exists():
@@ -177,21 +177,21 @@ def _prepared(place: Path, size: int) -> tuple[list[str], np.ndarray, np.ndarray
         bits = np.load(original, mmap_mode="r")
     except _UNUSABLE:
         known, bits = _read_drawings(parts)
-        _save(original, lambda aside: np.save(aside, bits))
-        _save(index, lambda aside: aside.write_text(json.dumps(known)))
+        _save(original, lambda path: np.save(path, bits))
+        _save(index, lambda path: path.write_text(json.dumps(known)))
     base = bits if size == SIDE else _resized(bits, resized, size)
     return list(known), np.array(list(known.values()), dtype=np.int64), base
 
 
 def _stamp(path: Path) -> str:
-    # A folder's time tells when files came or went; those of 32,460 files take long to look up.
+    # The time of a folder changes with its entries; looking up 32,460 files takes long.
     folders = [path, *(Path(top) for top, _, _ in os.walk(path))]
     times = sorted((str(folder), folder.stat().st_mtime_ns) for folder in folders)
     return f"{path.resolve()}|{path.stat().st_size}|{times}"
 
 
 def _read_drawings(parts: list[Path]) -> tuple[dict[str, int], np.ndarray]:
-    """Give the number of drawings of each ``part/alphabet/character``, and all, (m, 105, 14)."""
+    """Return the number of drawings of each ``part/alphabet/character``, and all (m, 105, 14)."""
     drawn: dict[str, list[bytes]] = {}
     for path, part in zip(parts, PARTS, strict=True):
         source = open_source(path)
@@ -201,7 +201,9 @@ def _read_drawings(parts: list[Path]) -> tuple[dict[str, int], np.ndarray]:
                 bits = _read_bits(source.read(name), f"{path}/{name}")
                 drawn.setdefault("/".join([part, *folders]), []).append(bits)
     ordered = {name: drawn[name] for name in sorted(drawn, key=lambda name: name.split("/"))}
-    split_characters(list(ordered), "vinyals", 0)  # refuses an incomplete copy before it is kept
+    split_characters(
+        list(ordered), "vinyals", 0
+    )  # raises for an incomplete copy before it is cached
     content = b"".join(bits for drawings in ordered.values() for bits in drawings)
     array = np.frombuffer(content, dtype=np.uint8).reshape(-1, SIDE, (SIDE + 7) // 8)
     return {name: len(drawings) for name, drawings in ordered.items()}, array
@@ -213,13 +215,13 @@ def _read_bits(content: bytes, where: str) -> bytes:
             if image.size == (SIDE, SIDE):
                 return bytes(image.convert("1", dither=Image.Dither.NONE).tobytes())
             problem = f"its size is {image.size}, not ({SIDE}, {SIDE})"
-    except Exception as error:  # Pillow raises whatever a damaged file leads it to
+    except Exception as error:  # a damaged file can make Pillow raise almost anything
         problem = str(error)
-    raise InputError(f"cannot use the drawing {where!r}: {problem}; get it anew")
+    raise InputError(f"cannot use the drawing {quoted(where)}: {problem}; get another copy")
 
 
 def _resized(bits: np.ndarray, file: Path, size: int) -> np.ndarray:
-    """Give the drawings (m, size, size) uint8, from the cache if they are there."""
+    """Return the drawings (m, size, size) uint8, from the cache if possible."""
     try:
         return cast(np.ndarray, np.load(file, mmap_mode="r"))
     except _UNUSABLE:
@@ -227,7 +229,7 @@ def _resized(bits: np.ndarray, file: Path, size: int) -> np.ndarray:
         for number, packed in enumerate(bits):
             image = Image.fromarray(_unpack(packed[None])[0])
             small[number] = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
-        _save(file, lambda aside: np.save(aside, small))
+        _save(file, lambda path: np.save(path, small))
         return small
 
 
@@ -241,10 +243,10 @@ def _unpack(base: np.ndarray) -> np.ndarray:
 
 def _save(file: Path, write: Callable[[Path], object]) -> None:
     try:
-        with atomic_path(file) as aside:
-            write(aside)
+        with atomic_path(file) as temporary:
+            write(temporary)
     except OSError as error:
         raise PscoError(
-            f"cannot write {str(file)!r}: {error.strerror or error}; make room there, or set "
-            "PSCO_CACHE to a folder on another disk"
+            f"cannot write {quoted(file)}: {error.strerror or error}; free some space, or set "
+            f"PSCO_CACHE to a folder on another disk"
         ) from None
