@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from psco.version import __version__
 
 if TYPE_CHECKING:
-    from psco.classifier import FewShotClassifier, open_set_quality
-    from psco.classifier.confidence import expected_calibration_error
+    from psco.classifier import (
+        FewShotClassifier,
+        expected_calibration_error,
+        open_set_quality,
+    )
     from psco.classifier.pretraining import pretrain
     from psco.data import ImageSet, load_dataset
     from psco.errors import InputError, PscoError
@@ -37,9 +40,8 @@ if TYPE_CHECKING:
     from psco.views import TwoViews, View
 
 _HOMES = {
-    "psco.classifier": ("FewShotClassifier", "open_set_quality"),
+    "psco.classifier": ("FewShotClassifier", "expected_calibration_error", "open_set_quality"),
     "psco.evaluation.compare": ("Comparison", "compare"),
-    "psco.classifier.confidence": ("expected_calibration_error",),
     "psco.data": ("ImageSet", "load_dataset"),
     "psco.evaluation.embed": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),

@@ -102,6 +102,12 @@ def quick_calibration(monkeypatch):
     monkeypatch.setattr("psco.classifier.calibration._IMAGES", 100)
 
 
+@pytest.fixture
+def no_notes_yet(monkeypatch):
+    """Forget the conversions that this process has reported already."""
+    monkeypatch.setattr("psco.classifier.images._conversions_reported", set())
+
+
 @pytest.fixture(scope="session")
 def small():
     """Overrides that make the recipe of the glyphs small for any method."""

@@ -49,7 +49,7 @@ def main() -> None:
             shots,
             tasks=options.tasks,
             seed=options.seed,
-            points=embeddings,
+            embeddings=embeddings,
         )
         results.append(quality.as_dict())
         print(

@@ -1,74 +1,47 @@
-"""Image files in bulk: classifiers made of them, classified and embedded by them, as streams."""
+"""Image files in bulk: fit a classifier on them, classify them and embed them, as streams."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from psco.classifier import FewShotClassifier
-from psco.classifier.embedding import choose_device, embedding
-from psco.classifier.inputs import check_classes
-from psco.classifier.pictures import BATCH, decoded, path_in
-from psco.data.reading.folders import list_images
-from psco.data.reading.listing import Listing
+from psco.classifier.estimator import FewShotClassifier
+from psco.classifier.features import check_classes
+from psco.classifier.images import BATCH, choose_device, decode_files, embedder_on
+from psco.classifier.results import EmbeddedFiles, Row
+from psco.data.reading.folders import ChosenFiles, list_images, list_paths
+from psco.data.reading.listing import Listing, image_files
+from psco.data.reading.source import FolderSource
 from psco.data.reading.undecodable import reason
-from psco.errors import InputError
+from psco.errors import InputError, counted, quoted
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import Embeddings, join_embeddings
-from psco.files.atomic import atomic_path
 from psco.training.checkpoint import read_recipe
 
 
-class Row(NamedTuple):
-    """What is found out about one picture.
+def list_image_files(places: Sequence[str | os.PathLike[str]]) -> Listing:
+    """List the images in files and folders, the latter at any depth.
 
-    Parameters
-    ----------
-    path
-        The file.
-    label, probability
-        The likeliest class; or ``"unknown"``, which has no probability.
-    runner_up, runner_up_probability
-        The second class; the likeliest one of a picture that is unknown.
-    nearest_support
-        The support most like it.
-    error
-        Why there is no result, else empty.
+    A single folder, zip archive or CSV file may also give the classes; see `list_images`.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one of the places does not exist.
     """
-
-    path: str
-    label: Any = None
-    probability: float | None = None
-    runner_up: Any = None
-    runner_up_probability: float | None = None
-    nearest_support: str | None = None
-    error: str = ""
-
-
-class Embedded(NamedTuple):
-    """Image files as points.
-
-    Parameters
-    ----------
-    names
-        The n files that could be decoded.
-    points
-        (n,) points.
-    labels
-        (n,) class names, or None where they are not known.
-    errors
-        The other files, and what is wrong with them.
-    """
-
-    names: list[str]
-    points: Embeddings
-    labels: np.ndarray | None
-    errors: dict[str, str]
+    paths = [Path(place) for place in places]
+    if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix.lower() in (".zip", ".csv")):
+        return list_images(paths[0])
+    files: list[str] = []
+    for path in paths:
+        folder = image_files(FolderSource(path)) if path.is_dir() else None
+        files += [str(path)] if folder is None else [str(path / name) for name in folder]
+    return list_paths(list(dict.fromkeys(files)))
 
 
 def fit_files(
@@ -82,7 +55,7 @@ def fit_files(
     device: str = "auto",
     seed: int = 0,
 ) -> FewShotClassifier:
-    """Make a classifier of image files.
+    """Fit a classifier on image files.
 
     Parameters
     ----------
@@ -96,16 +69,16 @@ def fit_files(
     Raises
     ------
     InputError
-        If there are fewer than two classes, or one of the pictures cannot be decoded.
+        If there are fewer than two classes, or an image cannot be decoded.
     """
     listing = list_images(Path(supports))
     if listing.labels is None:
         raise InputError(
-            f"{str(supports)!r} does not tell classes: give a folder with a sub-folder for each, "
-            f"or a .csv file with the columns path and label"
+            f"{quoted(supports)} has no classes; pass a folder with a sub-folder per class, or a "
+            f".csv file with the columns path and label"
         )
     labels = np.array(listing.classes)[listing.labels]
-    check_classes(labels, repr(str(supports)))
+    check_classes(labels, quoted(supports))
     classifier = FewShotClassifier(
         run,
         rule=rule,
@@ -115,17 +88,14 @@ def fit_files(
         random_state=seed,
         rule_options=dict(rule_options or {}),
     )
-    pictures = list(decoded(listing, read_recipe(Path(run)).image))
-    bad = [
-        (n, p) for n, p in zip(listing.files, pictures, strict=True) if isinstance(p, InputError)
-    ]
-    if bad:
-        name, error = bad[0]
+    results = list(decode_files(listing, read_recipe(Path(run)).image))
+    images, errors = _separate(listing.files, results)
+    if errors:
+        name, error = next(iter(errors.items()))
         raise InputError(
-            f"{len(bad)} of {len(listing)} supports cannot be decoded; the first is {name!r}: "
-            f"{reason(error)}; repair or remove them"
+            f"{len(errors)} of {counted(len(listing), 'support')} cannot be decoded; the first is "
+            f"{quoted(name)}: {error}; repair or remove them"
         )
-    images = [picture for picture in pictures if not isinstance(picture, InputError)]
     classifier.fit(np.stack(images), labels)
     classifier.support_names_ = list(listing.files)
     return classifier
@@ -134,17 +104,17 @@ def fit_files(
 def classify_files(
     classifier: FewShotClassifier, listing: Listing, *, device: str = "auto", progress: bool = False
 ) -> Iterator[Row]:
-    """Classify image files, 256 in memory at a time.
+    """Classify image files, with 256 in memory at a time.
 
-    Under a transductive rule all pictures are one task: then their points, which are small, are
-    all kept until the last picture has been decoded.
+    Under a transductive rule all images are one task. Then the embeddings, which are small, are
+    kept until the last image has been decoded.
 
     Parameters
     ----------
     classifier
         Fitted with an encoder.
     listing
-        The files, see `list_pictures`.
+        The files, see `list_image_files`.
     device
         See `FewShotClassifier`.
     progress
@@ -158,118 +128,100 @@ def classify_files(
     Raises
     ------
     InputError
-        If the classifier was fitted on bare features.
+        If the classifier was fitted on features.
     """
     encoder = encoder_of(classifier)
     batches = _embed_batches(encoder, listing, device, "classify", progress)
-    if classifier.model.task.rule.transductive:
-        batches = iter([_merged(list(batches))])
+    if classifier.model.rule.transductive:
+        batches = iter([_merge(list(batches))])
     for batch in batches:
-        found = iter(()) if batch.points is None else _judge(classifier, batch.points)
+        rows = iter(()) if batch.embeddings is None else _rows(classifier, batch.embeddings)
         for path, error in batch.files:
-            yield Row(path, error=error) if error else next(found)._replace(path=path)
+            yield Row(path, error=error) if error else next(rows)._replace(path=path)
 
 
 def encoder_of(classifier: FewShotClassifier) -> Encoder:
-    """Give the encoder of a classifier; InputError if it was fitted on bare features."""
+    """Return the encoder of a classifier; InputError if it was fitted on features."""
     if classifier.network is None:
-        raise InputError("this classifier was fitted on features, without an encoder for pictures")
+        raise InputError("this classifier was fitted on features; fit one with an encoder")
     return classifier.network
 
 
 def embed_files(
     encoder: Encoder, listing: Listing, *, device: str = "auto", progress: bool = False
-) -> Embedded:
-    """Embed image files, 256 in memory at a time.
+) -> EmbeddedFiles:
+    """Embed image files, with 256 in memory at a time.
 
     Raises
     ------
     InputError
-        If not one of them can be decoded.
+        If none of them can be decoded.
     """
-    whole = _merged(list(_embed_batches(encoder, listing, device, "embed", progress)))
+    whole = _merge(list(_embed_batches(encoder, listing, device, "embed", progress)))
     errors = {path: error for path, error in whole.files if error}
-    if whole.points is None:
+    if whole.embeddings is None:
         path, error = next(iter(errors.items()))
         raise InputError(
-            f"none of {len(errors)} images can be decoded; the first, {path!r}: {error}"
+            f"none of {counted(len(errors), 'image')} can be decoded; the first is "
+            f"{quoted(path)}: {error}"
         )
-    good = np.array([not error for _, error in whole.files])
+    names = [path for path, error in whole.files if not error]
     labels = None
     if listing.labels is not None:
-        labels = np.array(listing.classes)[listing.labels[good]]
-    return Embedded([p for p, error in whole.files if not error], whole.points, labels, errors)
-
-
-def write_features(path: Path, embedded: Embedded) -> None:
-    """Write names, features, support and query representations, and labels if any, as .npz."""
-    points = embedded.points
-    arrays = {
-        "names": np.array(embedded.names),
-        "features": points.features.numpy(),
-        "support": points.support.numpy(),
-        "query": points.query.numpy(),
-    }
-    if embedded.labels is not None:
-        arrays["labels"] = embedded.labels
-    with atomic_path(path) as aside, aside.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Write rows to a CSV file as they pass; the file is there when the last one has passed."""
-    # Names that are not Unicode are written with the bytes they have on disk.
-    with (
-        atomic_path(path) as aside,
-        aside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(Row._fields)
-        for row in rows:
-            writer.writerow(row)
-            yield row
+        is_decoded = np.array([not error for _, error in whole.files])
+        labels = np.array(listing.classes)[listing.labels[is_decoded]]
+    return EmbeddedFiles(names, whole.embeddings, labels, errors)
 
 
 class _Batch(NamedTuple):
-    files: list[tuple[str, str]]  # path, and the error if there is one
-    points: Embeddings | None  # of those without
+    files: list[tuple[str, str]]  # the path, and the error if there is one
+    embeddings: Embeddings | None  # of the files without an error
 
 
 def _embed_batches(
     encoder: Encoder, listing: Listing, device: str, title: str, progress: bool
 ) -> Iterator[_Batch]:
-    image = encoder.recipe.image
-    results = zip(
-        listing.files, decoded(listing, image, title=title, progress=progress), strict=True
-    )
-    with embedding(encoder, choose_device(device)) as embed:
-        while some := list(islice(results, BATCH)):
-            pixels = [result for _, result in some if not isinstance(result, InputError)]
-            files = [
-                (path_in(listing, name), reason(result) if isinstance(result, InputError) else "")
-                for name, result in some
-            ]
-            yield _Batch(files, embed(np.stack(pixels)) if pixels else None)
+    results = decode_files(listing, encoder.recipe.image, title=title, progress=progress)
+    names = iter(listing.files)
+    with embedder_on(choose_device(device), encoder) as embed:
+        while batch := list(islice(results, BATCH)):
+            batch_names = list(islice(names, len(batch)))
+            images, errors = _separate(batch_names, batch)
+            files = [(_full_path(listing, name), errors.get(name, "")) for name in batch_names]
+            yield _Batch(files, embed(np.stack(images)) if images else None)
 
 
-def _merged(batches: list[_Batch]) -> _Batch:
-    points = [batch.points for batch in batches if batch.points is not None]
+def _separate(
+    names: Sequence[str], results: Sequence[np.ndarray | InputError]
+) -> tuple[list[np.ndarray], dict[str, str]]:
+    """Return the decoded images, and the reasons why other files cannot be decoded."""
+    images = [result for result in results if not isinstance(result, InputError)]
+    pairs = zip(names, results, strict=True)
+    return images, {name: reason(error) for name, error in pairs if isinstance(error, InputError)}
+
+
+def _full_path(listing: Listing, name: str) -> str:
+    return name if isinstance(listing.source, ChosenFiles) else str(listing.source.path / name)
+
+
+def _merge(batches: list[_Batch]) -> _Batch:
     files = [file for batch in batches for file in batch.files]
-    return _Batch(files, join_embeddings(points) if points else None)
+    embeddings = [batch.embeddings for batch in batches if batch.embeddings is not None]
+    return _Batch(files, join_embeddings(embeddings) if embeddings else None)
 
 
-def _judge(classifier: FewShotClassifier, points: Embeddings) -> Iterator[Row]:
-    judged = classifier.model.judge(points)
-    nearest = classifier.model.nearest(points)
+def _rows(classifier: FewShotClassifier, embeddings: Embeddings) -> Iterator[Row]:
+    prediction = classifier.model.predict(embeddings)
+    nearest = classifier.model.nearest_support(embeddings)
     classes = classifier.classes_.tolist()
-    # Of equals the class that comes first, as in the prediction.
-    order = np.argsort(-judged.probabilities, axis=1, kind="stable")[:, :2].tolist()
+    # Stable, so that of equal classes the first one wins, as in the prediction.
+    order = np.argsort(-prediction.probabilities, axis=1, kind="stable")[:, :2].tolist()
     for i, places in enumerate(order):
         ranking: list[tuple[Any, float | None]] = [
-            (classes[place], float(judged.probabilities[i, place])) for place in places
+            (classes[place], float(prediction.probabilities[i, place])) for place in places
         ]
-        if judged.rejected[i]:
-            ranking = [(judged.labels[i], None), *ranking]
+        if prediction.rejected[i]:
+            ranking = [(prediction.labels[i], None), *ranking]
         (label, chance), (second, second_chance), *_ = [*ranking, (None, None)]
         name = classifier.support_names_[nearest[i]]
         yield Row("", label, chance, second, second_chance, name)

@@ -1,4 +1,4 @@
-"""How far a classifier can be trusted: measured on tasks with pictures of foreign classes."""
+"""Quality of a classifier's confidence: calibration error, AUROC, and open-set tasks."""
 
 from __future__ import annotations
 
@@ -10,40 +10,140 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 
-from psco.classifier.confidence import auroc, expected_calibration_error, reliability
-from psco.classifier.inputs import open_encoder
-from psco.classifier.model import AUTO, Choices, learn
-from psco.classifier.supports import Shots
+from psco.classifier.calibration import open_encoder
+from psco.classifier.fitting import AUTO, fit_model
+from psco.classifier.model import Supports
 from psco.data import ImageSet
 from psco.data.tasks import Tasks, sample_tasks
-from psco.errors import InputError
+from psco.errors import InputError, quoted
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import Embeddings
 
 _BINS = 10  # of the reliability diagram
 
 
+def expected_calibration_error(
+    probabilities: np.ndarray, correct: np.ndarray, bins: int = 15
+) -> float:
+    """Return the expected calibration error of predictions.
+
+    Parameters
+    ----------
+    probabilities
+        (n,) probability of the predicted class, in [0, 1].
+    correct
+        (n,) whether the prediction is correct.
+    bins
+        Number of intervals of equal width for the probability.
+
+    Returns
+    -------
+    float
+        |mean probability − accuracy| of each interval, averaged with the number of predictions in
+        it as the weight: 0 is perfect, 1 the worst.
+
+    Raises
+    ------
+    InputError
+        If there are no predictions, the lengths differ, or a probability is not in [0, 1].
+    """
+    number, confidence, accuracy = reliability(probabilities, correct, bins)
+    return float(np.abs(confidence - accuracy) @ number / number.sum())
+
+
+def reliability(
+    probabilities: np.ndarray, correct: np.ndarray, bins: int = 15
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the reliability diagram of predictions.
+
+    Parameters
+    ----------
+    probabilities, correct, bins
+        As in `expected_calibration_error`.
+
+    Returns
+    -------
+    tuple
+        (bins,) number of predictions in each interval, their mean probability and their accuracy;
+        the latter two are 0 in empty intervals.
+
+    Raises
+    ------
+    InputError
+        As in `expected_calibration_error`.
+    """
+    confidence, accuracy = np.asarray(probabilities, float), np.asarray(correct, float)
+    if confidence.ndim != 1 or confidence.shape != accuracy.shape or len(confidence) == 0:
+        raise InputError(
+            f"probabilities and correct must be of one shape (n,) with n > 0, got "
+            f"{confidence.shape} and {accuracy.shape}"
+        )
+    if not (confidence.min() >= 0 and confidence.max() <= 1):
+        raise InputError(
+            f"probabilities must be in [0, 1], got values from {confidence.min()} to "
+            f"{confidence.max()}"
+        )
+    if bins < 1:
+        raise InputError(f"bins must be at least 1, got {bins}")
+    interval = np.minimum((confidence * bins).astype(int), bins - 1)
+    number = np.bincount(interval, minlength=bins)
+    divisor = np.maximum(number, 1)
+    means = [
+        np.bincount(interval, values, minlength=bins) / divisor for values in (confidence, accuracy)
+    ]
+    return number, means[0], means[1]
+
+
+def auroc(genuine: np.ndarray, foreign: np.ndarray) -> float:
+    """Return the area under the ROC curve of a score.
+
+    Parameters
+    ----------
+    genuine, foreign
+        (n,) and (m,) scores, which should be larger for genuine images.
+
+    Returns
+    -------
+    float
+        Fraction of pairs in which the genuine score is the larger one; ties count half. 0.5 is
+        chance, 1 is perfect.
+
+    Raises
+    ------
+    InputError
+        If there are no scores of one kind.
+    """
+    if len(genuine) == 0 or len(foreign) == 0:
+        raise InputError(
+            f"AUROC requires genuine and foreign scores, got {len(genuine)} and {len(foreign)}"
+        )
+    ordered = np.sort(foreign)
+    below = np.searchsorted(ordered, genuine, side="left")
+    not_above = np.searchsorted(ordered, genuine, side="right")
+    return float((below + not_above).sum() / (2 * len(genuine) * len(foreign)))
+
+
 @dataclass(frozen=True)
 class OpenSetQuality:
-    """What was found out in tasks of which half the queries belong to no class.
+    """Results on tasks in which half of the queries belong to none of the classes.
 
-    Shares and probabilities are in [0, 1].
+    Fractions and probabilities are in [0, 1].
 
     Parameters
     ----------
     data, split, ways, shots, queries, tasks, seed
-        What was measured on; ``queries`` of each class.
+        What was measured on; ``queries`` per class.
     accuracy
-        Share of genuine queries that are classified right, before any is rejected.
+        Fraction of genuine queries that are classified correctly, before any is rejected.
     calibration_error
         Expected calibration error of the genuine queries; see `expected_calibration_error`.
     auroc
-        Of the likeness by which queries are rejected, genuine against foreign ones.
+        Of the similarity by which queries are rejected, genuine against foreign ones.
     false_rejections, foreign_rejections
-        Share of the genuine and of the foreign queries that ``reject_below="auto"`` rejects.
+        Fraction of the genuine and of the foreign queries that ``reject_below="auto"`` rejects.
     reliability
-        For ten intervals of the probability: number of genuine queries, their mean probability,
-        share of right ones.
+        For ten intervals of the probability: number of genuine queries, their mean probability
+        and their accuracy.
     """
 
     data: str
@@ -61,7 +161,7 @@ class OpenSetQuality:
     reliability: tuple[tuple[int, float, float], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what is written to files."""
+        """Return the fields for a JSON file."""
         return asdict(self)
 
 
@@ -73,59 +173,62 @@ def open_set_quality(
     queries: int = 15,
     tasks: int = 200,
     seed: int = 0,
-    points: Embeddings | None = None,
+    embeddings: Embeddings | None = None,
 ) -> OpenSetQuality:
-    """Measure probabilities and rejection on tasks with foreign pictures.
+    """Measure probabilities and rejection on tasks with images of foreign classes.
 
-    A task draws 2 · ways classes. The first half are the classes of a classifier, which is made as
-    `FewShotClassifier` makes it with ``reject_below="auto"``; the others are foreign to it.
+    A task draws 2 · ways classes. A classifier is fitted to the first half of them, as
+    `FewShotClassifier` does with ``reject_below="auto"``; the other half is foreign to it.
 
     Parameters
     ----------
     encoder
         A run folder, or the encoder of one.
     images
-        A labelled image set of classes that training has not seen.
+        A labelled image set with classes that are new to the encoder.
     ways, shots, queries, tasks
-        Classes of a classifier, supports and queries of a class, number of tasks.
+        Classes of a classifier, supports and queries per class, number of tasks.
     seed
-        Decides the tasks.
-    points
-        The images as the encoder embeds them, if that has been done already.
+        Of the tasks.
+    embeddings
+        Embeddings (n,) of the images, if they are known already.
 
     Raises
     ------
     InputError
-        If the images have no labels or too few of them, or shots is 1 and the run has no
+        If the images have no labels or too few classes, or shots is 1 and the run has no
         ``calibration.json``.
     """
     network, calibration = open_encoder(encoder)
-    if network is None or images.labels is None:
+    if network is None:
+        raise InputError("open_set_quality requires an encoder, got None; pass a run folder")
+    if images.labels is None:
         raise InputError(
-            f"quality is measured with an encoder, on labelled images: {images.name!r}"
+            f"open_set_quality requires labelled images, got {quoted(images.name)} without labels"
         )
     drawn = sample_tasks(images.labels, 2 * ways, shots, queries, tasks, seed)
-    points = network.embed(images.images) if points is None else points
-    chances, right, genuine, foreign, rejected = [], [], [], [], []
+    if embeddings is None:
+        embeddings = network.embed(images.images)
+    confidence, correct, genuine, foreign, rejected = [], [], [], [], []
     labels = np.arange(ways).repeat(shots)
     truth = np.arange(ways).repeat(queries)
-    for support, known, other in _gathered(points, drawn, ways):
-        model = learn(
-            Shots(support, labels),
-            Choices(reject_below=AUTO),
-            network.heads,
-            calibration,
-            RandomState(seed),
+    for support, own, others in _split_tasks(embeddings, drawn, ways):
+        model = fit_model(
+            Supports(support, labels),
+            heads=network.heads,
+            calibration=calibration,
+            random=RandomState(seed),
+            reject_below=AUTO,
         )
-        judged, strange = model.judge(known), model.judge(other)
-        chances.append(judged.probabilities.max(axis=1))
-        right.append(judged.probabilities.argmax(axis=1) == truth)
-        genuine.append(model.likeness(known))
-        foreign.append(model.likeness(other))
-        rejected.append([judged.rejected.mean(), strange.rejected.mean()])
-    sure, correct = np.concatenate(chances), np.concatenate(right)
+        on_own, on_others = model.predict(own), model.predict(others)
+        confidence.append(on_own.probabilities.max(axis=1))
+        correct.append(on_own.probabilities.argmax(axis=1) == truth)
+        genuine.append(model.similarity(own))
+        foreign.append(model.similarity(others))
+        rejected.append([on_own.rejected.mean(), on_others.rejected.mean()])
+    sure, right = np.concatenate(confidence), np.concatenate(correct)
     false_rejections, foreign_rejections = np.mean(rejected, axis=0).tolist()
-    rows = zip(*(column.tolist() for column in reliability(sure, correct, _BINS)), strict=True)
+    rows = zip(*(column.tolist() for column in reliability(sure, right, _BINS)), strict=True)
     return OpenSetQuality(
         images.name,
         images.split,
@@ -134,8 +237,8 @@ def open_set_quality(
         queries,
         tasks,
         seed,
-        float(correct.mean()),
-        expected_calibration_error(sure, correct),
+        float(right.mean()),
+        expected_calibration_error(sure, right),
         auroc(np.concatenate(genuine), np.concatenate(foreign)),
         false_rejections,
         foreign_rejections,
@@ -143,11 +246,11 @@ def open_set_quality(
     )
 
 
-def _gathered(
-    points: Embeddings, drawn: Tasks, ways: int
+def _split_tasks(
+    embeddings: Embeddings, drawn: Tasks, ways: int
 ) -> Iterator[tuple[Embeddings, Embeddings, Embeddings]]:
-    """Give supports (N K,), genuine queries (N Q,) and foreign ones (N Q,) of each task."""
+    """Yield supports (N K,), genuine queries (N Q,) and foreign queries (N Q,) of each task."""
     for support, query in zip(drawn.support, drawn.query, strict=True):
         parts = support[:ways], query[:ways], query[ways:]
-        a, b, c = (points[torch.from_numpy(part.reshape(-1))] for part in parts)
+        a, b, c = (embeddings[torch.from_numpy(part.reshape(-1))] for part in parts)
         yield a, b, c

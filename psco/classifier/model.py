@@ -1,89 +1,78 @@
-"""From shots to a model: the rule, adapted heads, the temperature and the threshold."""
+"""The fitted classifier of embeddings: supports, a rule, a temperature and a threshold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.random import RandomState
+from torch import Tensor
 
-from psco.classifier.bare import Standard
-from psco.classifier.calibration import Calibration
-from psco.classifier.confidence import (
-    default_temperature,
-    fit_temperature,
-    probabilities,
-    rejection_threshold,
+from psco.classifier.confidence import probabilities
+from psco.classifier.features import Standardization
+from psco.evaluation.rules import (
+    Embeddings,
+    Heads,
+    Rule,
+    SupportSet,
+    fit_rule,
+    join_embeddings,
 )
-from psco.classifier.supports import LeftOut, Shots, Task
-from psco.errors import InputError
-from psco.evaluation.rules import RULES, Embeddings, Heads
 from psco.evaluation.rules.nearest_mean import NearestMean
-from psco.evaluation.rules.prototype import Prototype, adapt_heads, project, resolve_adaptation
+from psco.evaluation.rules.prototype import Prototype, project
+from psco.evaluation.rules.rule import Scorer
 from psco.ops.prototypes import class_means, prototypes
 
-AUTO = "auto"
 UNKNOWN = "unknown"
-_LEFT_OUT = 200  # supports that are left out in turn, at most
-_ADAPTED_ROWS = 100_000  # rows in all steps of all tasks whose heads are trained to leave one out
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What a person decides about a classifier; see `FewShotClassifier`."""
+class Supports:
+    """The labelled embeddings that a classifier is fitted on.
 
-    rule: str = "prototype"
-    options: Mapping[str, Any] | None = None
-    adapt_steps: int = 0
-    temperature: float | str = AUTO
-    reject_below: float | str | None = None
+    Parameters
+    ----------
+    embeddings
+        (S,) embeddings from the encoder, or features as the user passed them.
+    labels
+        (S,) labels of any type.
+    thumbnails
+        (S, s, s, C) uint8, or None if there are no images.
+    from_encoder
+        Whether an encoder made the embeddings.
+    """
 
-    def settled_rule(self, heads: Heads | None) -> tuple[str, dict[str, Any]]:
-        """Give the name of the rule and all its options.
+    embeddings: Embeddings
+    labels: np.ndarray
+    thumbnails: np.ndarray | None = None
+    from_encoder: bool = True
 
-        Raises
-        ------
-        InputError
-            If there is no such rule or option, or the choices contradict one another.
-        """
-        name, given = resolve_adaptation(self.rule, self.options, self.adapt_steps)
-        if heads is None and name == "adapt":
-            raise InputError(
-                "there are no heads to adapt: bare features have none, nor has this encoder"
-            )
-        options = RULES.options(name, given)
-        if getattr(RULES[name](**options), "needs_pixels", False):
-            raise InputError(
-                f"rule {name!r} trains a whole network for every task: psco evaluate has it, "
-                f"classifiers take others, such as 'prototype'"
-            )
-        return name, options
-
-    def check(self) -> None:
-        """Raise InputError for a number that is out of range."""
-        temperature, reject = self.temperature, self.reject_below
-        if temperature != AUTO and not (_is_number(temperature) and 0 < temperature < np.inf):
-            raise InputError(f"temperature must be 'auto' or a number > 0, not {temperature!r}")
-        if reject not in (None, AUTO) and not (_is_number(reject) and 0 <= reject <= 1):
-            raise InputError(
-                f"reject_below must be None, 'auto' or a probability in [0, 1], not {reject!r}"
-            )
+    def joined(self, others: Supports) -> Supports:
+        """Return these supports followed by others."""
+        thumbnails = None
+        if self.thumbnails is not None and others.thumbnails is not None:
+            thumbnails = np.concatenate([self.thumbnails, others.thumbnails])
+        return Supports(
+            join_embeddings([self.embeddings, others.embeddings]),
+            np.concatenate([self.labels, others.labels]),
+            thumbnails,
+            self.from_encoder,
+        )
 
 
-class Judgement(NamedTuple):
-    """What a model says about n points.
+class Prediction(NamedTuple):
+    """The result for n embeddings.
 
     Parameters
     ----------
     labels
-        (n,) labels; ``"unknown"`` where rejected, and then objects unless labels are texts.
+        (n,) labels; ``"unknown"`` where rejected. Then the dtype is object unless labels are text.
     probabilities
         (n, N) of the classes.
     rejected
-        (n,) bool: whether a point belongs to no class.
+        (n,) bool: whether the image belongs to none of the classes.
     """
 
     labels: np.ndarray
@@ -91,176 +80,133 @@ class Judgement(NamedTuple):
     rejected: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Model:
-    """A classifier of points, ready for use.
+    """Classifies embeddings by those of the supports.
 
     Parameters
     ----------
-    task
-        The supports and the rule.
-    classes
-        (N,) labels, sorted.
-    prototypes
-        (N, width) centres of the classes: of unit length, or the means of bare features.
-    standard
-        How bare features are brought into shape; None with a network.
+    supports
+        What it was fitted on.
+    rule
+        Scores queries for every class.
+    heads
+        Heads of the encoder; None without an encoder.
     adapted
-        The heads that were trained on the supports, if any.
+        Copies of the heads that were trained on the supports, if any.
     temperature
-        Of the probabilities.
+        Divides the scores before the softmax.
     threshold
-        Reject what is below it: a likeness if ``by_likeness``, else a probability; None never.
+        Reject what is below it: a similarity if ``rejects_by_similarity``, else a probability.
+        None rejects nothing.
     """
 
-    task: Task
-    classes: np.ndarray
-    prototypes: np.ndarray
-    standard: Standard | None = None
+    supports: Supports
+    rule: Rule
+    heads: Heads | None = None
     adapted: Heads | None = None
     temperature: float = 1.0
     threshold: float | None = None
-    by_likeness: bool = False
+    rejects_by_similarity: bool = False
 
-    def judge(self, points: Embeddings) -> Judgement:
-        """Judge points (n,), as the network or the person gave them."""
-        scores = self.scores(points)
-        rejected = self._rejected(points, scores)
+    def predict(self, embeddings: Embeddings) -> Prediction:
+        """Classify embeddings (n,) as the encoder or the user gave them."""
+        scores = self.scores(embeddings)
+        chances = probabilities(scores, self.temperature)
+        rejected = np.zeros(len(scores), dtype=bool)
+        if self.threshold is not None:
+            by_similarity = self.rejects_by_similarity
+            value = self.similarity(embeddings) if by_similarity else chances.max(axis=1)
+            rejected = value < self.threshold
         labels = self.classes[scores.argmax(axis=1)]
-        if rejected.any() and labels.dtype.kind != "U":
-            labels = labels.astype(object)
-        return Judgement(
-            np.where(rejected, UNKNOWN, labels) if rejected.any() else labels,
-            probabilities(scores, self.temperature),
-            rejected,
-        )
+        if rejected.any():
+            labels = labels if labels.dtype.kind == "U" else labels.astype(object)
+            labels = np.where(rejected, UNKNOWN, labels)
+        return Prediction(labels, chances, rejected)
 
-    def ready(self, points: Embeddings) -> Embeddings:
-        """Bring points, as the network or the person gave them, to where the supports are."""
-        if self.standard is not None:
-            return self.standard(points)
-        return points if self.adapted is None else project(points.features, self.adapted)
+    def scores(self, embeddings: Embeddings) -> np.ndarray:
+        """Return the scores (n, N) of the rule."""
+        return self._apply(self._scorer, embeddings)
 
-    def scores(self, points: Embeddings) -> np.ndarray:
-        """Score points (n,) for every class: (n, N)."""
-        return self.task.scores(self.ready(points))
+    def similarity(self, embeddings: Embeddings) -> np.ndarray:
+        """Return the similarity (n,) to the nearest class centre.
 
-    def likeness(self, points: Embeddings) -> np.ndarray:
-        """Tell how near points (n,) are to the nearest class: (n,); see `Task.likeness`."""
-        return self.task.likeness(self.ready(points))
+        The cosine in [−1, 1], or minus the squared distance for features without an encoder. Of
+        the candidates it separated unseen validation classes of the glyphs best from those of the
+        classifier (AUROC 0.94, 5-way 1-shot), on a par with the energy of the scores: better than
+        the largest probability (0.81) and the margin to the second class (0.79).
+        """
+        similarity: np.ndarray = self._apply(self._centre_scorer, embeddings).max(axis=1)
+        return similarity
 
-    def nearest(self, points: Embeddings) -> np.ndarray:
-        """Give the index of the support that is most like each point: (n,)."""
-        return self.task.nearest(self.ready(points))
+    def nearest_support(self, embeddings: Embeddings) -> np.ndarray:
+        """Return the index (n,) of the support that is most similar to each query."""
+        nearest: np.ndarray = self._apply(self._support_scorer, embeddings).argmax(axis=1)
+        return nearest
 
-    def with_heads(self, heads: Heads | None) -> Model:
-        """Give the same model beside other heads of the network; adapted ones stay."""
-        return replace(self, task=replace(self.task, heads=self.adapted or heads))
+    @cached_property
+    def classes(self) -> np.ndarray:
+        """The labels (N,) of the classes, sorted."""
+        return np.unique(self.supports.labels)
 
-    def _rejected(self, points: Embeddings, scores: np.ndarray) -> np.ndarray:
-        if self.threshold is None:
-            return np.zeros(len(scores), dtype=bool)
-        if self.by_likeness:
-            below: np.ndarray = self.likeness(points) < self.threshold
-        else:
-            below = probabilities(scores, self.temperature).max(axis=1) < self.threshold
-        return below
+    @cached_property
+    def targets(self) -> Tensor:
+        """The class (S,) of each support, as an index into ``classes``."""
+        _, numbers = np.unique(self.supports.labels, return_inverse=True)
+        return torch.from_numpy(numbers.reshape(-1))
 
+    @cached_property
+    def prototypes(self) -> np.ndarray:
+        """The class centres (N, width): of unit length, or plain means without an encoder."""
+        ways = len(self.classes)
+        if self.supports.from_encoder:
+            return prototypes(self.prepared.support, self.targets, ways).numpy()
+        return class_means(self.supports.embeddings.features, self.targets, ways).numpy()
 
-def learn(
-    shots: Shots,
-    choices: Choices,
-    heads: Heads | None,
-    calibration: Calibration | None,
-    random: RandomState,
-) -> Model:
-    """Make a model of shots.
+    @cached_property
+    def prepared(self) -> Embeddings:
+        """The supports (S,) as the rule takes them."""
+        return self._prepare(self.supports.embeddings)
 
-    Parameters
-    ----------
-    shots
-        Supports with labels; any number per class.
-    choices
-        The rule and so on.
-    heads
-        Of the network that made the points; None if it has none, and for bare features.
-    calibration
-        What is known about the network's one-shot tasks, if anything.
-    random
-        Chooses supports to leave out when there are many.
+    @property
+    def centre_rule(self) -> Rule:
+        """The rule that compares with class centres: cosines, or distances without an encoder."""
+        return Prototype() if self.supports.from_encoder else NearestMean()
 
-    Raises
-    ------
-    InputError
-        If the choices are no good, or an automatic threshold has nothing to go by.
-    """
-    choices.check()
-    name, options = choices.settled_rule(heads)
-    if choices.reject_below is not None and UNKNOWN in shots.labels.tolist():
-        raise InputError(f"a class is called {UNKNOWN!r}, like what is rejected; rename it")
-    adapted = None
-    if name == "adapt" and heads is not None:
-        _, numbers = np.unique(shots.labels, return_inverse=True)
-        features = shots.points.features
-        adapted = adapt_heads(features, torch.from_numpy(numbers), heads, options["steps"])
-    model = assemble(shots, name, options, heads, adapted)
-    temperature, reject = choices.temperature, choices.reject_below
-    left = LeftOut.nothing(len(model.classes))
-    if AUTO in (temperature, reject):
-        trial, most = model.task, _LEFT_OUT
-        if adapted is not None:
-            # Heads that have seen a support judge it too well: they are trained anew without it.
-            rule = RULES[name](**options)
-            trial = replace(trial, points=shots.points, rule=rule, centres=rule, heads=heads)
-            rows = len(shots.points) * max(1, options["steps"])
-            most = max(2, min(most, _ADAPTED_ROWS // rows)) if len(shots.points) > 2 else 0
-        left = trial.leave_one_out(random, most)
-    if temperature == AUTO:
-        temperature = _fit(model, left, calibration if name == "prototype" else None)
-    if reject == AUTO:
-        known = calibration if adapted is None else None
-        expected = None if known is None else known.likeness_for(len(model.classes))
-        reject = rejection_threshold(left.likeness, expected)
-    return replace(
-        model,
-        temperature=float(temperature),
-        threshold=None if reject is None else float(reject),
-        by_likeness=choices.reject_below == AUTO,
-    )
+    # Rules are fitted once: that may take seconds, where a query takes milliseconds.
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return self._fit(self.rule, self.targets, len(self.classes))
+
+    @cached_property
+    def _centre_scorer(self) -> Scorer:
+        return self._fit(self.centre_rule, self.targets, len(self.classes))
+
+    @cached_property
+    def _support_scorer(self) -> Scorer:
+        # Every support is a class with itself as the centre.
+        number = len(self.supports.labels)
+        return self._fit(self.centre_rule, torch.arange(number), number)
+
+    def _fit(self, rule: Rule, targets: Tensor, ways: int) -> Scorer:
+        heads = self.adapted or self.heads
+        return fit_rule(rule, SupportSet(_as_task(self.prepared), targets[None], ways, heads))
+
+    def _apply(self, scorer: Scorer, embeddings: Embeddings) -> np.ndarray:
+        scores = scorer(_as_task(self._prepare(embeddings)))[0]  # (n, N)
+        return scores.detach().double().numpy()
+
+    @cached_property
+    def _standardization(self) -> Standardization:
+        return Standardization.of(self.supports.embeddings.features)
+
+    def _prepare(self, embeddings: Embeddings) -> Embeddings:
+        if not self.supports.from_encoder:
+            return self._standardization(embeddings)
+        return embeddings if self.adapted is None else project(embeddings.features, self.adapted)
 
 
-def assemble(
-    shots: Shots,
-    name: str,
-    options: Mapping[str, Any],
-    heads: Heads | None,
-    adapted: Heads | None = None,
-) -> Model:
-    """Make a model of shots, a rule and heads as they are: nothing is trained or calibrated."""
-    classes, numbers = np.unique(shots.labels, return_inverse=True)
-    labels, ways = torch.from_numpy(numbers.reshape(-1)), len(classes)
-    if shots.bare:
-        standard = Standard.of(shots.points.features)
-        nearest = NearestMean()
-        rule = nearest if name == "prototype" else RULES[name](**options)
-        task = Task(standard(shots.points), labels, ways, rule, nearest)
-        centres = class_means(shots.points.features, labels, ways)
-        return Model(task, classes, centres.numpy(), standard)
-    points = shots.points if adapted is None else project(shots.points.features, adapted)
-    prototype = Prototype()
-    rule = prototype if name in ("prototype", "adapt") else RULES[name](**options)
-    task = Task(points, labels, ways, rule, prototype, adapted or heads)
-    return Model(task, classes, prototypes(points.support, labels, ways).numpy(), None, adapted)
-
-
-def _fit(model: Model, left: LeftOut, calibration: Calibration | None) -> float:
-    if calibration is not None:
-        expected = calibration.temperature_for(len(model.classes))
-    else:
-        own = model.task.scores(model.task.points)
-        expected = default_temperature(own, model.task.labels.numpy())
-    return fit_temperature(left.scores, left.truth, expected)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+def _as_task(embeddings: Embeddings) -> Embeddings:
+    """Return embeddings (n,) as those of a single task, (1, n)."""
+    return embeddings[torch.arange(len(embeddings))[None]]

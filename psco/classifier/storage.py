@@ -1,14 +1,15 @@
-"""One file that holds a whole classifier, and that tells when it is not what was written.
+"""One file that holds a whole classifier, with a checksum over all of it.
 
-The file is in the safetensors format: tensors, and a header in JSON; reading it runs no code.
+The file is in the safetensors format: tensors and a JSON header; reading it runs no code.
 
 ``network.*``    weights of f, g and h
 ``adapted.*``    g and h as trained on the supports, if they were
-``shots.*``      the supports: features, support and query representations, small pictures
+``shots.*``      the supports: features, support and query representations, thumbnails
 
-The header's metadata say ``kind``, ``version``, ``about`` (everything else, as JSON) and
-``sha256``: the hash of the whole file with zeros in the place of these 64 digits. It is computed
-so in every version.
+The metadata in the header are ``kind``, ``version``, ``about`` (everything else, as JSON) and
+``sha256``, the hash of the whole file with zeros in place of these 64 digits. All versions compute
+it so. ``psco.files.checksums`` looks for digits near the ends of a file only, and here a long list
+of labels may precede them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import copy
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from psco.classifier.calibration import Calibration
-from psco.classifier.supports import Shots
-from psco.errors import InputError, PscoError
+from psco.classifier.fitting import AUTO, build_model, resolve_rule
+from psco.classifier.model import Model, Supports
+from psco.errors import InputError, PscoError, quoted
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import Embeddings, Heads
 from psco.files.atomic import atomic_path
@@ -40,61 +41,55 @@ from psco.version import __version__
 
 KIND = "psco-classifier"
 VERSION = 1
-# Inside of a text in JSON the quotes would be escaped, so this is found in no other place.
+# Quotes inside a JSON string are escaped, so this occurs nowhere else in the file.
 _HASH = '"sha256":"{}"'
 _BLANK = _HASH.format("0" * 64).encode()
-_LABELS = (str, bool, int, float)
+_LABEL_TYPES = (str, bool, int, float)
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A classifier as the file holds it.
+class Saved(NamedTuple):
+    """The content of the file.
 
     Parameters
     ----------
     parameters
-        Of the estimator's constructor, but for the encoder and the device.
+        Of the estimator's constructor, except for encoder and device.
     encoder
-        The network; None for bare features.
-    shots, names
-        The supports, as the network made them, and what they are called.
-    adapted
-        Heads that were trained on the supports, if any.
-    temperature, threshold
-        In use.
+        The network; None for features.
     calibration
-        Of the run that the network comes from, if there was one.
+        Of the encoder's run, if it has one.
+    model
+        The fitted model.
+    names
+        (S,) names of the supports.
     """
 
     parameters: dict[str, Any]
     encoder: Encoder | None
-    shots: Shots
-    names: list[str]
-    adapted: Heads | None
-    temperature: float
-    threshold: float | None
     calibration: Calibration | None
+    model: Model
+    names: list[str]
 
 
-def write_classifier(path: Path, stored: Stored) -> None:
+def write_classifier(path: Path, saved: Saved) -> None:
     """Write a classifier, whole or not at all.
 
     Raises
     ------
     InputError
-        If a label is neither text, whole number, fraction nor truth value.
+        If a label is neither text, a number nor a boolean.
     """
-    labels, encoder = stored.shots.labels, stored.encoder
+    labels, encoder = saved.model.supports.labels, saved.encoder
     about = {
         "psco": __version__,
-        "parameters": stored.parameters,
+        "parameters": saved.parameters,
         "recipe": None if encoder is None else encoder.recipe.model_dump(mode="json"),
         "labels": _plain_labels(labels),
         "label_type": labels.dtype.str,
-        "names": stored.names,
-        "temperature": stored.temperature,
-        "threshold": stored.threshold,
-        "calibration": None if stored.calibration is None else stored.calibration.as_dict(),
+        "names": saved.names,
+        "temperature": saved.model.temperature,
+        "threshold": saved.model.threshold,
+        "calibration": None if saved.calibration is None else saved.calibration.as_dict(),
     }
     metadata = {
         "kind": KIND,
@@ -102,61 +97,41 @@ def write_classifier(path: Path, stored: Stored) -> None:
         "about": json.dumps(about),
         "sha256": "0" * 64,
     }
-    content = serialise(_tensors(stored), metadata)
+    content = serialise(_tensors(saved), metadata)
     digits = hashlib.sha256(content).hexdigest()
     with atomic_path(path) as aside:
         aside.write_bytes(content.replace(_BLANK, _HASH.format(digits).encode()))
 
 
-def read_classifier(path: Path) -> Stored:
+def read_classifier(path: Path) -> Saved:
     """Read a classifier.
 
     Raises
     ------
     InputError
-        If there is no such file, or it is no classifier.
+        If there is no such file, or it is not a classifier.
     PscoError
-        If it was cut or changed since it was written, or another version wrote it.
+        If it was cut or changed since it was written, or was written by another version.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"cannot read the classifier {str(path)!r}: {error.strerror}; psco fit makes one"
+            f"cannot read the classifier {quoted(path)}: {error.strerror}; psco fit writes one"
         ) from None
     metadata = _metadata(content, path)
-    digits = metadata.get("sha256", "")
-    known = re.fullmatch("[0-9a-f]{64}", digits) is not None
-    blank = content.replace(_HASH.format(digits).encode(), _BLANK) if known else b""
-    if hashlib.sha256(blank).hexdigest() != digits:
-        raise _changed(path, "its sha256 differs")
+    _verify(content, metadata.get("sha256", ""), path)
     if metadata.get("version") != str(VERSION):
         raise PscoError(
-            f"the classifier {str(path)!r} has format {metadata.get('version')} and this psco "
+            f"the classifier {quoted(path)} has format {metadata.get('version')} and this psco "
             f"reads {VERSION}; install the psco that wrote it, or fit it again"
         )
     about = json.loads(metadata["about"])
     tensors = parse(content)
     encoder = _encoder(about, tensors, path)
-    labels = np.array(about["labels"], dtype=np.dtype(about["label_type"]))
-    pictures = tensors.get("shots.pictures")
-    features = tensors["shots.features"]
-    support, query = (tensors.get(f"shots.{part}", features) for part in ("support", "query"))
-    return Stored(
-        about["parameters"],
-        encoder,
-        Shots(
-            Embeddings(features, support, query),
-            labels,
-            None if pictures is None else pictures.numpy(),
-            bare=encoder is None,
-        ),
-        about["names"],
-        _adapted(encoder, tensors, path),
-        about["temperature"],
-        about["threshold"],
-        about["calibration"] and Calibration.from_dict(about["calibration"], str(path)),
-    )
+    calibration = about["calibration"] and Calibration.from_dict(about["calibration"], str(path))
+    model = _model(about, tensors, encoder, path)
+    return Saved(about["parameters"], encoder, calibration, model, about["names"])
 
 
 def _metadata(content: bytes, path: Path) -> dict[str, str]:
@@ -168,70 +143,102 @@ def _metadata(content: bytes, path: Path) -> dict[str, str]:
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     if KIND.encode() in content:
-        raise _changed(path, "its header cannot be read")
+        raise _damaged(path, "its header cannot be read")
     raise InputError(
-        f"{str(path)!r} is no classifier, or the beginning of one that was changed; psco fit makes "
-        f"one"
+        f"{quoted(path)} is not a classifier, or its first bytes were changed; psco fit writes one"
     )
 
 
-def _changed(path: Path, how: str) -> PscoError:
+def _verify(content: bytes, digits: str, path: Path) -> None:
+    is_hash = re.fullmatch("[0-9a-f]{64}", digits) is not None
+    blank = content.replace(_HASH.format(digits).encode(), _BLANK) if is_hash else b""
+    if hashlib.sha256(blank).hexdigest() != digits:
+        raise _damaged(path, "its sha256 differs")
+
+
+def _damaged(path: Path, how: str) -> PscoError:
     return PscoError(
-        f"the classifier {str(path)!r} was cut or changed since it was written: {how}; copy or fit "
-        f"it again"
+        f"the classifier {quoted(path)} was cut or changed since it was written: {how}; copy it "
+        f"or fit it again"
     )
 
 
 def _plain_labels(labels: np.ndarray) -> list[Any]:
     plain: list[Any] = labels.tolist()
     for label in plain:
-        if not isinstance(label, _LABELS) or labels.dtype.kind not in "UbiufO":
+        if not isinstance(label, _LABEL_TYPES) or labels.dtype.kind not in "UbiufO":
             raise InputError(
-                f"a file keeps labels that are text, numbers or truth values, not {label!r} of "
+                f"labels must be text, numbers or booleans to be saved, not {quoted(label)} of "
                 f"type {type(label).__name__}"
             )
     return plain
 
 
-def _tensors(stored: Stored) -> dict[str, Tensor]:
-    points = stored.shots.points
-    tensors = {"shots.features": points.features}
-    if stored.shots.pictures is not None:
-        tensors["shots.pictures"] = torch.from_numpy(stored.shots.pictures)
-    if stored.encoder is not None:
-        tensors |= {"shots.support": points.support, "shots.query": points.query}
-        tensors |= {f"network.{n}": v for n, v in model_weights(stored.encoder.method).items()}
-    if stored.adapted is not None:
-        tensors |= {f"adapted.{n}": v for n, v in _both(stored.adapted).state_dict().items()}
-    # Copies, as no two tensors of a file may share memory.
+def _tensors(saved: Saved) -> dict[str, Tensor]:
+    supports, adapted = saved.model.supports, saved.model.adapted
+    embeddings = supports.embeddings
+    tensors = {"shots.features": embeddings.features}
+    if supports.thumbnails is not None:
+        tensors["shots.pictures"] = torch.from_numpy(supports.thumbnails)
+    if saved.encoder is not None:
+        tensors |= {"shots.support": embeddings.support, "shots.query": embeddings.query}
+        tensors |= {f"network.{n}": v for n, v in model_weights(saved.encoder.method).items()}
+    if adapted is not None:
+        tensors |= {f"adapted.{n}": v for n, v in _modules(adapted).state_dict().items()}
+    # Copies, since no two tensors of a file may share memory.
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
 
 
-def _both(heads: Heads) -> nn.ModuleDict:
-    return nn.ModuleDict({"projector": heads.projector, "predictor": heads.predictor})
+def _model(
+    about: dict[str, Any], tensors: dict[str, Tensor], encoder: Encoder | None, path: Path
+) -> Model:
+    thumbnails = tensors.get("shots.pictures")
+    features = tensors["shots.features"]
+    support, query = (tensors.get(f"shots.{part}", features) for part in ("support", "query"))
+    supports = Supports(
+        Embeddings(features, support, query),
+        np.array(about["labels"], dtype=np.dtype(about["label_type"])),
+        None if thumbnails is None else thumbnails.numpy(),
+        from_encoder=encoder is not None,
+    )
+    heads = None if encoder is None else encoder.heads
+    chosen = about["parameters"]
+    name, options = resolve_rule(
+        chosen["rule"], chosen["rule_options"], chosen["adapt_steps"], heads
+    )
+    model = build_model(supports, name, options, heads)
+    model.adapted = _adapted(heads, tensors, path)
+    model.temperature = about["temperature"]
+    model.threshold = about["threshold"]
+    model.rejects_by_similarity = chosen["reject_below"] == AUTO
+    return model
 
 
 def _encoder(about: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Encoder | None:
     if about["recipe"] is None:
         return None
     recipe = check_recipe(about["recipe"], str(path))
-    with torch.random.fork_rng():  # fresh weights, which are about to be replaced, use it
+    with torch.random.fork_rng():  # building the network draws weights, which are then replaced
         method = build_method(recipe)
     load_model_weights(method, _below("network.", tensors), path)
     return Encoder(method, recipe)
 
 
-def _adapted(encoder: Encoder | None, tensors: dict[str, Tensor], path: Path) -> Heads | None:
+def _adapted(heads: Heads | None, tensors: dict[str, Tensor], path: Path) -> Heads | None:
     weights = _below("adapted.", tensors)
-    if not weights or encoder is None or encoder.heads is None:
+    if not weights or heads is None:
         return None
-    g, h = (copy.deepcopy(head) for head in (encoder.heads.projector, encoder.heads.predictor))
-    heads = Heads(g, h, encoder.heads.temperature)
-    load_weights(_both(heads), weights, path)
-    return heads
+    g, h = (copy.deepcopy(head) for head in (heads.projector, heads.predictor))
+    adapted = Heads(g, h, heads.temperature)
+    load_weights(_modules(adapted), weights, path)
+    return adapted
+
+
+def _modules(heads: Heads) -> nn.ModuleDict:
+    return nn.ModuleDict({"projector": heads.projector, "predictor": heads.predictor})
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

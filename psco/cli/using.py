@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from psco.cli.common import Debug, Json, for_people, read_options, say
-from psco.errors import InputError
+from psco.errors import InputError, counted, quoted
 
 Images = Annotated[
     list[Path], typer.Argument(help="Image files and folders; or one .zip or .csv file.")
@@ -66,7 +66,9 @@ def fit(
         }
         typer.echo(json.dumps(facts))
     else:
-        typer.echo(f"{out}: {len(counts)} classes, {sum(counts.values())} supports")
+        typer.echo(
+            f"{out}: {counted(len(counts), 'class')}, {counted(sum(counts.values()), 'support')}"
+        )
 
 
 @for_people
@@ -84,12 +86,12 @@ def classify(
     Exits with 1 if some cannot be decoded; they are listed with the error.
     """
     from psco.classifier import FewShotClassifier
-    from psco.classifier.bulk import classify_files, write_rows
-    from psco.classifier.pictures import list_pictures
+    from psco.classifier.bulk import classify_files, list_image_files
+    from psco.classifier.results import write_rows
 
     if html is not None and html == out:
         raise InputError(f"--csv and --html take two files, not {str(out)!r} for both")
-    loaded, listing = FewShotClassifier.load(classifier), list_pictures(images)
+    loaded, listing = FewShotClassifier.load(classifier), list_image_files(images)
     rows = classify_files(loaded, listing, device=device, progress=True)
     if out is not None:
         rows = write_rows(out, rows)
@@ -117,9 +119,9 @@ def classify(
     if as_json:
         typer.echo("]")
     elif out is not None or html is not None:
-        most = ", ".join(f"{number} {label}" for label, number in counts.most_common(10))
+        most = ", ".join(f"{number} as {quoted(label)}" for label, number in counts.most_common(10))
         written = " and ".join(str(path) for path in (out, html) if path is not None)
-        typer.echo(f"{written}: {counts.total()} images: {most}")
+        typer.echo(f"{written}: {counted(counts.total(), 'image')}: {most}")
     _exit_if_failed(failed, failed + counts.total())
 
 
@@ -139,21 +141,21 @@ def embed(
     """
     if out.suffix != ".npz":
         raise InputError(f"--out takes a file that ends in .npz, not {str(out)!r}")
-    from psco.classifier.bulk import embed_files, write_features
-    from psco.classifier.pictures import list_pictures
+    from psco.classifier.bulk import embed_files, list_image_files
+    from psco.classifier.results import write_features
     from psco.evaluation.embed import load
 
-    listing = list_pictures(images)
+    listing = list_image_files(images)
     embedded = embed_files(load(run), listing, device=device, progress=True)
     write_features(out, embedded)
     for path, error in embedded.errors.items():
         say(f"left out: {path}: {error}")
-    width = embedded.points.features.shape[1]
+    width = embedded.embeddings.features.shape[1]
     facts = {"features": str(out), "images": len(embedded.names), "width": width}
     if as_json:
         typer.echo(json.dumps({**facts, "failed": embedded.errors}))
     else:
-        typer.echo(f"{out}: {len(embedded.names)} images, {width} features")
+        typer.echo(f"{out}: {counted(len(embedded.names), 'image')}, {counted(width, 'feature')}")
     _exit_if_failed(len(embedded.errors), len(listing))
 
 
@@ -170,5 +172,5 @@ def _read_rejection(text: str | None) -> float | str | None:
 
 def _exit_if_failed(failed: int, total: int) -> None:
     if failed:
-        say(f"{failed} of {total} images cannot be decoded")
+        say(f"{failed} of {counted(total, 'image')} cannot be decoded")
         raise typer.Exit(1)

@@ -9,8 +9,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from psco.classifier import FewShotClassifier
-from psco.classifier.bulk import Row, encoder_of
+from psco.classifier.bulk import encoder_of
 from psco.classifier.model import UNKNOWN
+from psco.classifier.results import Row
 from psco.data.reading.decode import decode_image
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.random import RandomState
 
 from psco.classifier import open_set_quality
+from psco.classifier.calibration import open_encoder
 from psco.classifier.confidence import default_temperature, probabilities
-from psco.classifier.inputs import open_encoder
-from psco.classifier.model import AUTO, Choices, Model, learn
-from psco.classifier.supports import Shots
+from psco.classifier.fitting import AUTO, fit_model
+from psco.classifier.model import Model, Supports
 from psco.data import ImageSet
 from psco.data.tasks import Tasks
 from psco.errors import InputError
@@ -114,8 +113,8 @@ def _judge(
     """Give what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
     rule = RULES[about.rule](**about.options)
     if not getattr(rule, "needs_pixels", False):
-        judged = _classifier(Shots(known, labels), model, about).judge(asked)
-        return judged.probabilities, judged.rejected
+        prediction = _classifier(Supports(known, labels), model, about).predict(asked)
+        return prediction.probabilities, prediction.rejected
     # Rules that train whole networks are not for classifiers: their scores are all there is.
     classes = torch.from_numpy(labels)[None]
     support, query = (points[torch.arange(len(points))[None]] for points in (known, asked))
@@ -129,14 +128,24 @@ def _judge(
     return chances, np.zeros(len(asked), dtype=bool)
 
 
-def _classifier(shots: Shots, model: Embedder, about: Report) -> Model:
+def _classifier(supports: Supports, model: Embedder, about: Report) -> Model:
     calibration = open_encoder(model)[1] if isinstance(model, Encoder) else None
-    choices = Choices(about.rule, about.options, reject_below=AUTO)
+
+    def fit(reject_below: str | None) -> Model:
+        return fit_model(
+            supports,
+            heads=model.heads,
+            calibration=calibration,
+            random=RandomState(about.seed),
+            rule=about.rule,
+            rule_options=about.options,
+            reject_below=reject_below,
+        )
+
     try:
-        return learn(shots, choices, model.heads, calibration, RandomState(about.seed))
-    except InputError:  # one shot of each class and a run that is not calibrated
-        choices = replace(choices, reject_below=None)
-        return learn(shots, choices, model.heads, calibration, RandomState(about.seed))
+        return fit(AUTO)
+    except InputError:  # one shot per class, and a run without calibration
+        return fit(None)
 
 
 def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Embeddings) -> Part:

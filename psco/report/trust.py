@@ -29,9 +29,9 @@ def trust_part(qualities: Sequence[OpenSetQuality]) -> Part:
         "Confidence and unknown classes",
         f"Classifiers as people make them, {first.tasks} of each kind, and as many pictures of "
         "foreign classes as of their own. Calibration error: how far the probability of a "
-        "prediction is from how often it is right. AUROC: how well likeness tells own from foreign "
-        "classes (0.5 is chance, 1 perfect). The last two columns are for an automatic threshold, "
-        "which aims at 5 % of the genuine pictures.",
+        "prediction is from how often it is right. AUROC: how well similarity separates own from "
+        "foreign classes (0.5 is chance, 1 perfect). The last two columns are for an automatic "
+        "threshold, which aims at 5 % of the genuine pictures.",
         reliability_plot(first.reliability, f"{first.ways}-way {first.shots}-shot")
         + number_table(_HEAD, rows),
     )

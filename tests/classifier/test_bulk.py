@@ -1,4 +1,4 @@
-"""Image files in bulk, by function and by the commands fit, classify and embed."""
+"""Image files in bulk, in Python and with the commands fit, classify and embed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 import psco.classifier.bulk
 from psco.classifier import FewShotClassifier
-from psco.classifier.bulk import Row, classify_files, embed_files, fit_files, write_rows
+from psco.classifier.bulk import classify_files, embed_files, fit_files, list_image_files
 from psco.classifier.calibration import calibrate_run
-from psco.classifier.pictures import list_pictures
+from psco.classifier.results import Row, write_rows
 from psco.cli import using
 from psco.data.reading.decode import decode_image
 from psco.errors import InputError
@@ -43,7 +43,7 @@ for command in (fit, classify, embed):
 
 @pytest.fixture
 def process():
-    """Run one of the three commands in a process of its own."""
+    """Run one of the three commands in a new process."""
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-c", f"{COMMANDS}\napp()", *map(str, words)]
@@ -54,7 +54,7 @@ def process():
 
 @pytest.fixture
 def command():
-    """Run one of the three commands in this process, which is quicker."""
+    """Run one of the three commands in this process, which is faster."""
     app = typer.Typer()
     for function in (using.fit, using.classify, using.embed):
         app.command()(function)
@@ -63,7 +63,7 @@ def command():
 
 @pytest.fixture
 def run(tmp_path, tiny):
-    """Make a run folder with fresh weights; without a predictor, supports and queries agree."""
+    """Write a run folder with random weights; no predictor, so supports equal queries."""
     recipe = load_recipe("glyphs", [*tiny, "heads.predictor=false"])
     torch.manual_seed(0)
     start_folder(tmp_path / "run", recipe, {})
@@ -72,7 +72,7 @@ def run(tmp_path, tiny):
 
 
 def draw(folder, kind: str, numbers, seed: int = 0) -> None:
-    """Write pictures with lines across or down into a folder."""
+    """Write images with lines across or down into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
     for number in numbers:
@@ -83,7 +83,7 @@ def draw(folder, kind: str, numbers, seed: int = 0) -> None:
 
 @pytest.fixture
 def supports(tmp_path):
-    """Make two classes of three pictures."""
+    """Write two classes of three images."""
     for seed, kind in enumerate(("across", "down")):
         draw(tmp_path / "supports" / kind, kind, range(3), seed)
     return tmp_path / "supports"
@@ -91,7 +91,7 @@ def supports(tmp_path):
 
 @pytest.fixture
 def queries(tmp_path):
-    """Make pictures at several depths, one of them no picture."""
+    """Write images at several depths, and a file that is not an image."""
     draw(tmp_path / "queries", "across", range(3), 7)
     draw(tmp_path / "queries" / "deep" / "deeper", "down", range(3), 8)
     (tmp_path / "queries" / "broken.png").write_bytes(b"no picture")
@@ -99,7 +99,7 @@ def queries(tmp_path):
     return tmp_path / "queries"
 
 
-def test_supports_in_folders_archives_and_tables_make_the_same_classifier(run, supports, tmp_path):
+def test_a_folder_an_archive_and_a_csv_file_give_the_same_classifier(run, supports, tmp_path):
     files = sorted(path for path in supports.rglob("*.png"))
     with zipfile.ZipFile(tmp_path / "supports.zip", "w") as archive:
         for file in files:
@@ -110,13 +110,13 @@ def test_supports_in_folders_archives_and_tables_make_the_same_classifier(run, s
     for clf in made:
         assert clf.classes_.tolist() == ["across", "down"]
         assert clf.support_counts_.tolist() == [3, 3]
-        assert torch.equal(clf.model.task.points.features, made[0].model.task.points.features)
+        assert torch.equal(clf.model.prepared.features, made[0].model.prepared.features)
     assert made[0].support_names_[0] == "across/0.png"
 
 
-def test_rows_tell_labels_probabilities_and_the_nearest_support(run, supports):
+def test_rows_hold_labels_probabilities_and_the_nearest_support(run, supports):
     clf = fit_files(run, supports, rule="class-mean")
-    rows = list(classify_files(clf, list_pictures([supports])))
+    rows = list(classify_files(clf, list_image_files([supports])))
     assert [row.path for row in rows] == [str(supports / name) for name in clf.support_names_]
     for row, name in zip(rows, clf.support_names_, strict=True):
         assert row.label == name.split("/")[0]
@@ -126,15 +126,15 @@ def test_rows_tell_labels_probabilities_and_the_nearest_support(run, supports):
         assert row.error == ""
 
 
-def test_an_unknown_picture_has_its_likeliest_class_as_the_runner_up(run, supports):
+def test_the_runner_up_of_an_unknown_image_is_its_most_probable_class(run, supports):
     clf = fit_files(run, supports, reject_below=1.0)
-    row = next(classify_files(clf, list_pictures([supports])))
+    row = next(classify_files(clf, list_image_files([supports])))
     assert (row.label, row.probability) == ("unknown", None)
     assert row.runner_up in ("across", "down")
     assert 0.5 <= row.runner_up_probability < 1
 
 
-def test_thousands_of_files_are_embedded_a_batch_at_a_time(run, supports, tmp_path, monkeypatch):
+def test_files_are_embedded_in_batches_of_256(run, supports, tmp_path, monkeypatch):
     draw(tmp_path / "many", "across", range(600))
     sizes = []
     original = np.stack
@@ -143,7 +143,7 @@ def test_thousands_of_files_are_embedded_a_batch_at_a_time(run, supports, tmp_pa
     )
     clf = fit_files(run, supports)
     sizes.clear()
-    rows = classify_files(clf, list_pictures([tmp_path / "many"]))
+    rows = classify_files(clf, list_image_files([tmp_path / "many"]))
     next(rows)
     assert sizes == [256]
     assert len(list(rows)) == 599
@@ -151,7 +151,7 @@ def test_thousands_of_files_are_embedded_a_batch_at_a_time(run, supports, tmp_pa
 
 
 class Alive:
-    """Calls a function, and counts the results that someone still holds."""
+    """Calls a function and counts its results that are still alive."""
 
     def __init__(self, function) -> None:
         self.function, self.lock = function, threading.Lock()
@@ -170,15 +170,15 @@ class Alive:
             self.most = max(self.most, self.now)
 
 
-def test_the_command_holds_a_few_pictures_at_a_time_however_many_there_are(
+def test_the_command_never_holds_more_than_two_batches_of_images(
     command, run, supports, tmp_path, monkeypatch
 ):
     file = tmp_path / "lines.psco"
     assert command("fit", run, supports, "-o", file).exit_code == 0
     draw(tmp_path / "many", "across", range(200))
-    pixels, points = Alive(decode_image), Alive(Embeddings)
-    monkeypatch.setattr("psco.classifier.pictures.decode_image", pixels)
-    monkeypatch.setattr("psco.classifier.embedding.Embeddings", points)
+    pixels, embeddings = Alive(decode_image), Alive(Embeddings)
+    monkeypatch.setattr("psco.classifier.images.decode_image", pixels)
+    monkeypatch.setattr("psco.classifier.images.Embeddings", embeddings)
     monkeypatch.setattr("psco.classifier.bulk.BATCH", 8)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     outputs = ["--csv", tmp_path / "out.csv", "--html", tmp_path / "out.html", "--json"]
@@ -187,31 +187,31 @@ def test_the_command_holds_a_few_pictures_at_a_time_however_many_there_are(
     assert len(json.loads(done.stdout)) == pixels.seen == 200
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
     assert pixels.most <= 2 * 8 + 4 * 2  # two batches, and what is decoded ahead
-    assert points.seen == 25
-    assert points.most <= 2
+    assert embeddings.seen == 25
+    assert embeddings.most <= 2
 
 
-def test_a_transductive_rule_sees_all_pictures_together(run, supports, queries, monkeypatch):
+def test_a_transductive_rule_sees_all_batches_together(run, supports, queries, monkeypatch):
     clf = fit_files(run, supports, rule="transductive")
     (queries / "broken.png").rename(queries / "broken")
     whole = clf.predict_proba(sorted(queries.rglob("*.png"))).max(axis=1)
     monkeypatch.setattr(psco.classifier.bulk, "BATCH", 2)
-    rows = list(classify_files(clf, list_pictures([queries])))
+    rows = list(classify_files(clf, list_image_files([queries])))
     assert [row.probability for row in rows] == pytest.approx(whole, abs=1e-4)
 
 
-def test_files_and_folders_may_be_mixed_and_named_twice(queries):
-    listing = list_pictures([queries / "1.png", queries / "deep", queries / "1.png"])
+def test_files_and_folders_can_be_mixed_and_duplicates_are_dropped(queries):
+    listing = list_image_files([queries / "1.png", queries / "deep", queries / "1.png"])
     assert len(listing) == 4
     assert listing.labels is None
     with pytest.raises(InputError, match="no such file"):
-        list_pictures([queries / "1.png", queries / "none.png"])
+        list_image_files([queries / "1.png", queries / "none.png"])
     (queries / "empty").mkdir()
     with pytest.raises(InputError, match="no images in"):
-        list_pictures([queries / "empty"])
+        list_image_files([queries / "empty"])
 
 
-def test_the_table_appears_when_it_is_complete(tmp_path):
+def test_the_csv_file_appears_only_when_it_is_complete(tmp_path):
     rows = write_rows(
         tmp_path / "out.csv", iter([Row("a.png", "x", 0.5), Row("b.png", error="bad")])
     )
@@ -233,36 +233,36 @@ def test_the_table_appears_when_it_is_complete(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_embedded_files_keep_their_classes_and_leave_out_what_is_broken(run, supports):
+def test_embedded_files_keep_their_classes_and_undecodable_files_are_left_out(run, supports):
     (supports / "across" / "1.png").write_bytes(b"")
-    found = embed_files(load(run), list_pictures([supports]))
-    assert len(found.names) == len(found.points) == 5
+    found = embed_files(load(run), list_image_files([supports]))
+    assert len(found.names) == len(found.embeddings) == 5
     assert found.labels.tolist() == ["across"] * 2 + ["down"] * 3
     assert found.errors == {str(supports / "across" / "1.png"): "the file is empty"}
     for path in supports.rglob("*.png"):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="none of 6 images can be decoded"):
-        embed_files(load(run), list_pictures([supports]))
+        embed_files(load(run), list_image_files([supports]))
 
 
-def test_supports_without_two_classes_or_with_broken_pictures_are_refused(run, supports, tmp_path):
+def test_a_single_class_and_undecodable_supports_are_rejected(run, supports, tmp_path):
     draw(tmp_path / "single" / "down", "down", range(2))
     with pytest.raises(InputError, match="has 1 class, 'down'; a classifier needs at least 2"):
         fit_files(run, tmp_path / "single")
-    with pytest.raises(InputError, match="does not tell classes"):
+    with pytest.raises(InputError, match="has no classes; pass a folder"):
         fit_files(run, supports / "down")
     (supports / "down" / "0.png").write_bytes(b"?")
     with pytest.raises(InputError, match=r"1 of 6 supports cannot be decoded.*'down/0.png'"):
         fit_files(run, supports)
     clf = FewShotClassifier().fit(np.eye(2), ["a", "b"])
     with pytest.raises(InputError, match="fitted on features"):
-        next(classify_files(clf, list_pictures([supports])))
+        next(classify_files(clf, list_image_files([supports])))
 
 
 # ------------------------------------------------------------------------------------- commands
 
 
-def test_a_classifier_is_fitted_and_used_from_the_command_line(
+def test_fit_and_classify_work_from_the_command_line(
     process, command, run, supports, queries, pictures, tmp_path
 ):
     calibrate_run(run, pictures)
@@ -283,11 +283,22 @@ def test_a_classifier_is_fitted_and_used_from_the_command_line(
     done = command("classify", file, queries / "0.png")
     assert done.exit_code == 0, done.stderr
     assert re.fullmatch(r".*0\.png\tacross\t[01]\.\d{3}\n", done.stdout)
+    done = command("classify", file, queries / "0.png", "--csv", tmp_path / "out.csv")
+    assert done.stdout == f"{tmp_path / 'out.csv'}: 1 image: 1 as 'across'\n"
     done = command("classify", file, supports, "--csv", tmp_path / "out.csv")
-    assert done.stdout == f"{tmp_path / 'out.csv'}: 6 images: 3 across, 3 down\n"
+    assert done.stdout == f"{tmp_path / 'out.csv'}: 6 images: 3 as 'across', 3 as 'down'\n"
 
 
-def test_a_page_shows_the_pictures_beside_the_table_or_alone(command, run, supports, tmp_path):
+def test_labels_that_are_numbers_are_quoted_beside_their_counts(command, run, supports, tmp_path):
+    (supports / "across").rename(supports / "31")
+    (supports / "down").rename(supports / "23")
+    file, table = tmp_path / "numbers.psco", tmp_path / "out.csv"
+    assert command("fit", run, supports, "-o", file, "--rule", "class-mean").exit_code == 0
+    done = command("classify", file, supports, "--csv", table)
+    assert done.stdout == f"{table}: 6 images: 3 as '23', 3 as '31'\n"
+
+
+def test_classify_writes_an_html_page_with_or_without_a_csv_file(command, run, supports, tmp_path):
     file, page = tmp_path / "lines.psco", tmp_path / "out.html"
     assert command("fit", run, supports, "-o", file).exit_code == 0
     done = command("classify", file, supports, "--html", page)
@@ -305,7 +316,9 @@ def test_a_page_shows_the_pictures_beside_the_table_or_alone(command, run, suppo
     assert "take two files" in done.stderr
 
 
-def test_features_are_written_for_other_tools(command, run, supports, tmp_path):
+def test_embed_writes_an_npz_file_with_features_names_and_labels(
+    command, run, supports, tmp_path, no_notes_yet
+):
     Image.new("RGB", (30, 20), "red").save(supports / "down" / "red.png")
     done = command("embed", run, supports, "-o", tmp_path / "features.npz")
     assert done.exit_code == 0, done.stderr
@@ -317,14 +330,14 @@ def test_features_are_written_for_other_tools(command, run, supports, tmp_path):
         assert file["labels"].tolist() == ["across"] * 3 + ["down"] * 4
 
 
-def test_bad_input_is_one_line_and_nothing_is_written(command, run, supports, tmp_path):
+def test_bad_input_prints_one_line_and_writes_nothing(command, run, supports, tmp_path):
     out = tmp_path / "out.psco"
     (tmp_path / "empty").mkdir()
     cases = [
         (["fit", run, tmp_path / "empty", "-o", out], "no images in"),
         (["fit", run, supports, "-o", out, "--rule", "prototipe"], "did you mean 'prototype'?"),
         (["fit", run, supports, "-o", out, "--reject", "often"], "not 'often'"),
-        (["classify", supports / "down" / "0.png", supports, "--csv", out], "is no classifier"),
+        (["classify", supports / "down" / "0.png", supports, "--csv", out], "is not a classifier"),
         (["embed", run, supports, "-o", out], "ends in .npz"),
     ]
     for words, message in cases:

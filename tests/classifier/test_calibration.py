@@ -1,4 +1,4 @@
-"""Temperatures and likenesses from unlabelled images alone."""
+"""Temperatures and similarities measured on unlabelled images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from psco.classifier.calibration import (
     Calibration,
     calibrate,
     calibrate_run,
-    pseudo_temperature,
     read_calibration,
 )
 from psco.recipes.build import build_method
@@ -39,58 +38,54 @@ def test_a_run_is_calibrated_for_as_many_ways_as_there_are_images(run, pictures)
     found = calibrate_run(run, psco.ImageSet(pictures[:20]))
     assert found.ways == (2, 5, 10, 20)
     assert all(0 < temperature < 100 for temperature in found.temperature)
-    assert all(np.all(np.diff(row) >= 0) for row in found.likeness)
-    assert all(row[0] >= -1 and row[-1] <= 1 for row in found.likeness)
+    assert all(np.all(np.diff(row) >= 0) for row in found.similarity)
+    assert all(row[0] >= -1 and row[-1] <= 1 for row in found.similarity)
     assert read_calibration(run) == found
     assert json.loads((run / "calibration.json").read_text())["format"] == 1
 
 
-def test_the_same_seed_calibrates_alike_and_another_one_nearly(encoder, pictures):
+def test_the_same_seed_gives_the_same_calibration_and_another_a_close_one(encoder, pictures):
     one, same, other = (calibrate(encoder, pictures, seed=seed) for seed in (0, 0, 1))
     assert one == same != other
     assert np.allclose(one.temperature, other.temperature, rtol=0.5)
 
 
-def test_likenesses_move_half_way_towards_that_of_different_images(encoder, pictures, monkeypatch):
+def test_similarities_shift_half_way_to_that_of_different_images(encoder, pictures, monkeypatch):
     images = pictures[:12]
     queries, supports = encoder.embed_query(images), encoder.embed_support(images)
     pairs = [float(queries[a] @ supports[b]) for a in range(12) for b in range(12) if a != b]
     found = {}
-    for share in (0.1, 0.6):
-        monkeypatch.setattr("psco.classifier.calibration._ALIKE", share)
-        found[share] = calibrate(encoder, images, ways=(5,))
+    for fraction in (0.1, 0.6):
+        monkeypatch.setattr("psco.classifier.calibration._SAME_CLASS", fraction)
+        found[fraction] = calibrate(encoder, images, ways=(5,))
     apart = np.quantile(pairs, 0.9) - np.quantile(pairs, 0.4)
-    moved = np.subtract(found[0.1].likeness, found[0.6].likeness)
+    moved = np.subtract(found[0.1].similarity, found[0.6].similarity)
     np.testing.assert_allclose(moved, apart / 2, atol=1e-6)
     assert found[0.1].temperature == found[0.6].temperature
 
 
-def test_values_between_the_ways_are_interpolated_and_beyond_them_kept():
+def test_values_are_interpolated_between_ways_and_constant_beyond_them():
     known = Calibration((2, 8), (0.1, 0.2), ((0.1, 0.3), (0.5, 0.9)))
     assert [known.temperature_for(n) for n in (1, 2, 4, 8, 99)] == pytest.approx(
         [0.1, 0.1, 0.15, 0.2, 0.2]
     )
-    assert known.likeness_for(4) == pytest.approx([0.3, 0.6])
+    assert known.similarity_for(4) == pytest.approx([0.3, 0.6])
 
 
-def test_a_single_number_of_ways_can_be_asked_for(encoder, pictures):
-    assert pseudo_temperature(encoder, pictures, 7) > 0
-
-
-def test_too_few_images_are_refused_with_the_numbers(encoder, pictures):
-    with pytest.raises(psco.InputError, match="1 images are too few: pseudo-tasks of 2 ways"):
+def test_too_few_images_are_rejected_with_the_required_number(encoder, pictures):
+    with pytest.raises(psco.InputError, match="2-way tasks requires at least 2 images, got 1"):
         calibrate(encoder, pictures[:1])
-    with pytest.raises(psco.InputError, match="60 images are too few: pseudo-tasks of 61 ways"):
-        pseudo_temperature(encoder, pictures, 61)
+    with pytest.raises(psco.InputError, match="61-way tasks requires at least 61 images, got 60"):
+        calibrate(encoder, pictures, ways=(61,))
 
 
-def test_crops_leave_no_less_than_the_recipes_do_and_a_third_at_least(tiny, pictures):
-    def likeness(scale):
+def test_crops_keep_at_least_a_third_of_the_image(tiny, pictures):
+    def similarity(scale):
         recipe = load_recipe("glyphs", [*tiny, f"views.view_a.crop.scale={scale}"])
-        return calibrate(psco.Encoder.untrained(recipe), pictures).likeness
+        return calibrate(psco.Encoder.untrained(recipe), pictures).similarity
 
-    assert likeness([0.01, 0.1]) == likeness([0.35, 0.35])
-    assert likeness([0.1, 1.0]) == likeness([0.35, 1.0]) != likeness([0.5, 1.0])
+    assert similarity([0.01, 0.1]) == similarity([0.35, 0.35])
+    assert similarity([0.1, 1.0]) == similarity([0.35, 1.0]) != similarity([0.5, 1.0])
 
 
 # ---------------------------------------------------------------------------- at the end of a run
@@ -102,7 +97,7 @@ def train(pictures, out, tiny, **options):
     )
 
 
-def test_a_finished_run_is_calibrated_once_and_for_all(pictures, tmp_path, tiny):
+def test_a_finished_run_is_calibrated_once(pictures, tmp_path, tiny):
     train(pictures, tmp_path / "run", tiny)
     file = tmp_path / "run" / "calibration.json"
     found = read_calibration(tmp_path / "run")
@@ -127,7 +122,7 @@ def test_a_run_that_was_stopped_is_calibrated_when_it_ends(pictures, tmp_path, t
     assert read_calibration(tmp_path / "parts") == read_calibration(tmp_path / "whole")
 
 
-def test_views_that_are_functions_are_not_calibrated_with_and_other_views_are(
+def test_a_run_is_calibrated_with_a_users_view_but_not_with_a_users_function(
     pictures, tmp_path, tiny
 ):
     def function(images: torch.Tensor) -> torch.Tensor:
@@ -142,14 +137,14 @@ def test_views_that_are_functions_are_not_calibrated_with_and_other_views_are(
     assert found == calibrate(encoder, pictures, view=view) != calibrate(encoder, pictures)
 
 
-def test_calibrating_leaves_the_random_numbers_of_others_alone(run, pictures):
+def test_calibration_does_not_change_the_global_random_state(run, pictures):
     state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     calibrate_run(run, pictures)
     assert torch.equal(state, torch.get_rng_state())
     assert np.array_equal(numbers, np.random.get_state()[1])  # noqa: NPY002
 
 
-def test_a_run_without_calibration_has_none_and_a_damaged_one_says_so(run):
+def test_a_missing_calibration_is_none_and_a_damaged_one_is_an_error(run):
     assert read_calibration(run) is None
     for text in ("{", "[]", '{"format": 1}', '{"format": 1, "ways": [2], "temperature": "x"}'):
         (run / "calibration.json").write_text(text)

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from psco.classifier.confidence import (
-    CONTRAST,
-    auroc,
+    EXPECTED_LOGIT,
     default_temperature,
-    expected_calibration_error,
     fit_temperature,
     log_loss,
     probabilities,
     rejection_threshold,
-    reliability,
 )
+from psco.classifier.metrics import auroc, expected_calibration_error, reliability
 from psco.errors import InputError
 
 
@@ -83,7 +81,7 @@ def test_hopeless_scores_give_a_finite_temperature():
 def test_the_guessed_temperature_follows_the_scale_of_the_scores():
     scores, truth = np.array([[0.9, 0.1, 0.3], [0.2, 0.8, 0.0]]), np.array([0, 1])
     guess = default_temperature(scores, truth)
-    assert guess == pytest.approx((0.7 + 0.7) / 2 / CONTRAST)
+    assert guess == pytest.approx((0.7 + 0.7) / 2 / EXPECTED_LOGIT)
     assert default_temperature(50 * scores, truth) == pytest.approx(50 * guess)
     assert default_temperature(-scores, truth) == 1.0
     assert default_temperature(np.ones((3, 1)), np.zeros(3, dtype=int)) == 1.0
@@ -117,7 +115,7 @@ def test_the_calibration_error_lies_between_zero_and_one(sure, right, bins):
         ([0.5], [1, 0], 15, r"\(1,\) and \(2,\)"),
         ([1.5], [1], 15, "1.5"),
         ([math.nan], [1], 15, "nan"),
-        ([0.5], [1], 0, "bins is 0"),
+        ([0.5], [1], 0, "at least 1, got 0"),
     ],
 )
 def test_the_calibration_error_refuses_what_is_no_probability(sure, right, bins, words):
@@ -149,7 +147,7 @@ def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order(genuine, fo
 
 
 def test_the_area_under_the_roc_curve_needs_both_kinds():
-    with pytest.raises(InputError, match="not 2 genuine and 0 foreign ones"):
+    with pytest.raises(InputError, match="genuine and foreign scores, got 2 and 0"):
         auroc(np.zeros(2), np.zeros(0))
 
 
@@ -180,5 +178,5 @@ def test_expected_values_stand_in_for_pictures_that_are_too_few():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_threshold_from_nothing_is_refused(number):
-    with pytest.raises(InputError, match=f"there are {number} to leave out"):
+    with pytest.raises(InputError, match=f"got {number} supports to leave out"):
         rejection_threshold(np.zeros(number))

@@ -33,7 +33,7 @@ def run(images, tmp_path, tiny):
 
 
 @pytest.mark.parametrize("shots", [1, 3])
-def test_what_is_measured_is_what_people_get(run, images, shots):
+def test_the_measured_quality_is_that_of_the_classifier(run, images, shots):
     found = psco.open_set_quality(str(run), images, 3, shots, 5, 4, seed=2)
     drawn = sample_tasks(images.labels, 6, shots, 5, 4, 2)
     right, false, foreign = [], [], []
@@ -54,19 +54,19 @@ def test_what_is_measured_is_what_people_get(run, images, shots):
     assert json.loads(json.dumps(found.as_dict()))["ways"] == 3
 
 
-def test_an_encoder_and_points_that_are_embedded_already_give_the_same(run, images):
+def test_given_embeddings_give_the_same_result(run, images):
     encoder = psco.load(run)
-    points = encoder.embed(images.images)
-    one = psco.open_set_quality(encoder, images, 3, tasks=5, queries=5, points=points)
+    embeddings = encoder.embed(images.images)
+    one = psco.open_set_quality(encoder, images, 3, tasks=5, queries=5, embeddings=embeddings)
     assert one == psco.open_set_quality(encoder, images, 3, tasks=5, queries=5)
     assert one != psco.open_set_quality(encoder, images, 3, tasks=5, queries=5, seed=1)
 
 
-def test_what_is_missing_is_said_with_the_numbers(run, images):
+def test_missing_classes_labels_and_calibration_are_named(run, images):
     with pytest.raises(psco.InputError, match="need 10 classes of at least 6 images; 8 of 8"):
         psco.open_set_quality(str(run), images, 5, queries=5)
-    with pytest.raises(psco.InputError, match="labelled images: 'blots'"):
+    with pytest.raises(psco.InputError, match="labelled images, got 'blots'"):
         psco.open_set_quality(str(run), images.unlabelled(), 3)
     (run / "calibration.json").unlink()
-    with pytest.raises(psco.InputError, match="there are 0 to leave out"):
+    with pytest.raises(psco.InputError, match="got 0 supports to leave out"):
         psco.open_set_quality(str(run), images, 3, queries=5)

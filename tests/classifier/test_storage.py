@@ -1,4 +1,4 @@
-"""The file of a classifier: complete, portable, and aware of every changed bit."""
+"""The file of a classifier: complete, portable, and protected by a checksum."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from safetensors import safe_open
 
 from psco.classifier import FewShotClassifier
 from psco.classifier.calibration import calibrate_run
+from psco.classifier.model import Supports
 from psco.errors import InputError, PscoError
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
@@ -32,25 +34,25 @@ def run(tmp_path, tiny):
 @pytest.fixture
 def file(run, pictures, tmp_path):
     clf = FewShotClassifier(run).fit(pictures[:6], list("aabbcc"))
-    clf.save(tmp_path / "some.psco")
-    return tmp_path / "some.psco"
+    clf.save(tmp_path / "saved.psco")
+    return tmp_path / "saved.psco"
 
 
-def sealed(content: bytes) -> bytes:
-    """Give a file with a hash that fits its content."""
+def with_checksum(content: bytes) -> bytes:
+    """Return the content of a file with a checksum that matches it."""
     start = content.index(b'"sha256":"') + 10
     blank = content[:start] + b"0" * 64 + content[start + 64 :]
     return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
 
 
-def test_a_classifier_outlives_the_run_it_comes_from(run, pictures, tmp_path):
+def test_a_loaded_classifier_predicts_the_same_without_its_run_folder(run, pictures, tmp_path):
     calibrate_run(run, pictures)
     clf = FewShotClassifier(run, rule="class-mean", reject_below="auto", random_state=3)
     clf.fit(list(pictures[:8]), list("aabbccdd"))
-    clf.save(tmp_path / "deep" / "some.psco")
+    clf.save(tmp_path / "deep" / "saved.psco")
     expected = clf.predict(pictures), clf.predict_proba(pictures)
     shutil.rmtree(run)
-    again = FewShotClassifier.load(tmp_path / "deep" / "some.psco")
+    again = FewShotClassifier.load(tmp_path / "deep" / "saved.psco")
     assert np.array_equal(again.predict(pictures), expected[0])
     assert np.array_equal(again.predict_proba(pictures), expected[1])
     for name in ("temperature_", "threshold_", "support_names_", "n_features_in_"):
@@ -63,25 +65,25 @@ def test_a_classifier_outlives_the_run_it_comes_from(run, pictures, tmp_path):
 def test_shots_can_be_added_to_a_loaded_classifier(run, pictures, tmp_path):
     calibrate_run(run, pictures)
     first = FewShotClassifier(run).fit(pictures[:3], list("abc"))
-    first.save(tmp_path / "some.psco")
-    again = FewShotClassifier.load(tmp_path / "some.psco").partial_fit(pictures[3:5], list("dd"))
+    first.save(tmp_path / "saved.psco")
+    again = FewShotClassifier.load(tmp_path / "saved.psco").partial_fit(pictures[3:5], list("dd"))
     whole = FewShotClassifier(run).fit(pictures[:5], list("abcdd"))
     assert again.temperature_ == pytest.approx(whole.temperature_)
     assert np.allclose(again.predict_proba(pictures), whole.predict_proba(pictures), atol=1e-5)
-    again.save(tmp_path / "some.psco")
-    assert FewShotClassifier.load(tmp_path / "some.psco").classes_.tolist() == list("abcd")
+    again.save(tmp_path / "saved.psco")
+    assert FewShotClassifier.load(tmp_path / "saved.psco").classes_.tolist() == list("abcd")
 
 
-def test_adapted_heads_are_kept_beside_those_they_come_from(run, pictures, tmp_path):
+def test_adapted_heads_are_stored_beside_the_original_ones(run, pictures, tmp_path):
     clf = FewShotClassifier(run, adapt_steps=5).fit(pictures[:4], list("aabb"))
-    clf.save(tmp_path / "some.psco")
-    again = FewShotClassifier.load(tmp_path / "some.psco")
+    clf.save(tmp_path / "saved.psco")
+    again = FewShotClassifier.load(tmp_path / "saved.psco")
     assert np.array_equal(again.predict_proba(pictures), clf.predict_proba(pictures))
     more = [c.partial_fit(pictures[4:6], list("cc")).predict_proba(pictures) for c in (clf, again)]
     assert np.allclose(*more, atol=1e-5)
 
 
-def test_the_file_shows_supports_and_recipe_to_other_programs(file):
+def test_supports_and_recipe_can_be_read_with_safetensors(file):
     with safe_open(file, framework="np") as content:
         about = json.loads(content.metadata()["about"])
         small = content.get_tensor("shots.pictures")
@@ -109,8 +111,8 @@ def test_the_file_shows_supports_and_recipe_to_other_programs(file):
 def test_labels_keep_their_type(labels, tmp_path):
     X = np.eye(3)
     clf = FewShotClassifier().fit(X, labels)
-    clf.save(tmp_path / "some.psco")
-    again = FewShotClassifier.load(tmp_path / "some.psco")
+    clf.save(tmp_path / "saved.psco")
+    again = FewShotClassifier.load(tmp_path / "saved.psco")
     assert again.classes_.dtype == clf.classes_.dtype
     assert again.predict(X).tolist() == clf.predict(X).tolist()
     assert again.encoder is None
@@ -121,15 +123,15 @@ def test_labels_keep_their_type(labels, tmp_path):
     [np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), np.array([b"a", b"b"])],
     ids=["dates", "bytes"],
 )
-def test_labels_that_json_has_no_word_for_are_refused_and_nothing_is_written(labels, tmp_path):
+def test_labels_that_json_cannot_hold_are_rejected_and_nothing_is_written(labels, tmp_path):
     clf = FewShotClassifier().fit(np.eye(2), [0, 1])
-    clf._shots = type(clf._shots)(clf._shots.points, labels)
-    with pytest.raises(InputError, match="a file keeps labels that are text, numbers or truth"):
-        clf.save(tmp_path / "some.psco")
+    clf._model.supports = Supports(clf._model.supports.embeddings, labels)
+    with pytest.raises(InputError, match="labels must be text, numbers or booleans to be saved"):
+        clf.save(tmp_path / "saved.psco")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_flipped_bit_anywhere_is_noticed(file):
+def test_one_flipped_bit_anywhere_is_detected(file):
     content = file.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
     random = np.random.default_rng(0)
@@ -147,31 +149,31 @@ def test_one_flipped_bit_anywhere_is_noticed(file):
     FewShotClassifier.load(file)
 
 
-def test_a_file_that_was_cut_is_noticed(file):
+def test_a_truncated_file_is_detected(file):
     content = file.read_bytes()
     for length in (0, 1, 8, 9, 100, 1000, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
-        with pytest.raises(PscoError, match=r"no classifier|was cut or changed"):
+        with pytest.raises(PscoError, match=r"not a classifier|was cut or changed"):
             FewShotClassifier.load(file)
     file.write_bytes(content + b"\0")
     with pytest.raises(PscoError, match="was cut or changed"):
         FewShotClassifier.load(file)
 
 
-def test_another_format_says_what_to_do(file):
+def test_another_format_is_an_error_with_advice(file):
     content = file.read_bytes()
-    assert sealed(content) == content
-    file.write_bytes(sealed(content.replace(b'"version":"1"', b'"version":"2"')))
+    assert with_checksum(content) == content
+    file.write_bytes(with_checksum(content.replace(b'"version":"1"', b'"version":"2"')))
     with pytest.raises(PscoError, match="has format 2 and this psco reads 1; install the psco"):
         FewShotClassifier.load(file)
 
 
-def test_what_is_no_classifier_is_refused(run, tmp_path):
+def test_a_file_that_is_not_a_classifier_is_rejected(run, tmp_path):
     (tmp_path / "picture.psco").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     (tmp_path / "pickle.psco").write_bytes(pickle.dumps({"a": 1}))
     (tmp_path / "array.psco").write_bytes(b"\x02\0\0\0\0\0\0\0[]")
     for name in ("picture.psco", "pickle.psco", "array.psco", "run/model.safetensors"):
-        with pytest.raises(InputError, match="is no classifier"):
+        with pytest.raises(InputError, match="is not a classifier"):
             FewShotClassifier.load(tmp_path / name)
     with pytest.raises(InputError, match="No such file"):
         FewShotClassifier.load(tmp_path / "none.psco")
@@ -190,4 +192,30 @@ def test_a_failed_save_leaves_the_old_file(file, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         clf.save(file)
     assert file.read_bytes() == before
-    assert {path.name for path in file.parent.iterdir()} == {"run", "some.psco"}
+    assert {path.name for path in file.parent.iterdir()} == {"run", "saved.psco"}
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "classifiers-format-1"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_file_of_an_earlier_version_loads_and_predicts_the_same(name):
+    clf = FewShotClassifier.load(FIXTURES / f"{name}.psco")
+    with np.load(FIXTURES / "queries.npz") as queries:
+        X = queries["features" if name == "features" else "images"]
+    expected = EXPECTED[name]
+    assert clf.predict(X).tolist() == expected["labels"]
+    assert clf.predict_proba(X) == pytest.approx(np.array(expected["probabilities"]), abs=1e-4)
+    assert (clf.temperature_, clf.threshold_) == (expected["temperature"], expected["threshold"])
+
+
+def test_supports_can_be_added_to_a_file_of_an_earlier_version(tmp_path):
+    clf = FewShotClassifier.load(FIXTURES / "prototype.psco")
+    with np.load(FIXTURES / "queries.npz") as queries:
+        X = queries["images"]
+    clf.partial_fit(X[:2], ["new", "new"])
+    assert clf.classes_.tolist() == ["across", "blot", "down", "new"]
+    clf.save(tmp_path / "again.psco")
+    again = FewShotClassifier.load(tmp_path / "again.psco")
+    assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))

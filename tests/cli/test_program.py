@@ -97,7 +97,7 @@ def test_pretraining_calibrates_one_shot_classifiers_of_its_run(psco, folder, sm
     facts = json.loads(done.stdout)
     assert facts["supports"] == dict.fromkeys("abcd", 1)
     assert facts["temperature"] == pytest.approx(known.temperature_for(4))
-    assert facts["threshold"] == pytest.approx(known.likeness_for(4)[1])
+    assert facts["threshold"] == pytest.approx(known.similarity_for(4)[1])
     done = psco("classify", file, folder, "--csv", tmp_path / "out.csv")
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 41

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import psco
-from psco.classifier.bulk import Row, classify_files
-from psco.classifier.pictures import list_pictures
+from psco.classifier.bulk import classify_files, list_image_files
+from psco.classifier.results import Row
 from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
 from psco.recipes.recipe import load_recipe
 from psco.report.classified import ContactSheet
@@ -149,7 +149,7 @@ def sheet_of(clf, listing, rows) -> str:
 
 
 def test_a_contact_sheet_marks_wrong_unknown_and_broken_pictures(clf, folder):
-    listing = list_pictures([folder])
+    listing = list_image_files([folder])
     rows = list(classify_files(clf, listing))
     rows[-1] = rows[-1]._replace(
         label="unknown", probability=None, runner_up="white", runner_up_probability=0.6
@@ -171,7 +171,7 @@ def test_a_contact_sheet_marks_wrong_unknown_and_broken_pictures(clf, folder):
 
 
 def test_classes_of_the_folders_count_only_if_the_classifier_knows_them(clf, folder):
-    single = list_pictures([folder / "black" / "<0>.png", folder / "other" / "<2>.png"])
+    single = list_image_files([folder / "black" / "<0>.png", folder / "other" / "<2>.png"])
     rows = [Row(name, "white", 0.9, "black", 0.1) for name in single.files]
     text = sheet_of(clf, single, rows)
     assert "Folders tell the class of 1 pictures; 0 of them" in text
@@ -182,7 +182,7 @@ def test_classes_of_the_folders_count_only_if_the_classifier_knows_them(clf, fol
 def test_a_contact_sheet_of_thousands_shows_the_least_sure_and_says_how_many_it_does_not(
     clf, folder
 ):
-    many = list_pictures([folder / "other" / "<0>.png"])
+    many = list_image_files([folder / "other" / "<0>.png"])
     many = replace(many, files=many.files * 10_000)
     chances = np.random.default_rng(0).uniform(0.5, 1, len(many)).tolist()
     rows = [
@@ -219,7 +219,10 @@ def test_an_evaluation_page_of_an_encoder_says_how_far_to_trust_it_or_why_not(im
         drawn = draw_tasks(images, [(3, shots)], 4, 10, 0)
         return evaluation_page(model, images, drawn, evaluate_tasks(model, images, drawn), "net")
 
-    assert "Not measured: reject_below=&#x27;auto&#x27; needs two supports" in written(1)
+    assert (
+        "Not measured: reject_below=&#x27;auto&#x27; requires a class with two supports"
+        in written(1)
+    )
     assert "genuine rejected" in written(4)
 
 
@@ -245,7 +248,7 @@ def test_tasks_on_a_page_show_what_a_classifier_says(images, tiny):
 
 
 def test_a_browser_draws_the_contact_sheet(clf, folder, tmp_path):
-    listing = list_pictures([folder])
+    listing = list_image_files([folder])
     rows = list(classify_files(clf, listing))
     flipped = {"black": "white", "white": "black"}
     rows[0] = rows[0]._replace(label=flipped[Path(rows[0].path).parent.name])

@@ -170,10 +170,10 @@ def _square(image: Any, size: int, channels: int, name: str) -> np.ndarray:
         array = array[..., 0]
     if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
         raise InputError(f"{name} has shape {tuple(image.shape)}; it must be a grey or RGB image")
-    return square_image(Image.fromarray(_bytes(array, name)), size, channels)
+    return square_image(Image.fromarray(to_uint8(array, name)), size, channels)
 
 
-def _bytes(array: np.ndarray, name: str) -> np.ndarray:
+def to_uint8(array: np.ndarray, name: str) -> np.ndarray:
     """Convert values from 0 to 255, or from 0.0 to 1.0, to uint8."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
