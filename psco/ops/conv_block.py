@@ -15,26 +15,19 @@ The first block of a network, whose map is the largest, does without it altogeth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules import module as every_module
 
 from psco.ops.first_block import first_block, map_gradient, supports_first_block
+from psco.ops.fusion import are_alike, are_plain, has_statistics, trains_plainly, update_statistics
 from psco.ops.native import Map, MapGradient, conv_pool, conv_pool_back, supports_conv_pool
 
 _convolve_back = torch.ops.aten.convolution_backward
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward
-_GLOBAL_HOOKS: tuple[Mapping[int, object], ...] = (  # of all modules, by number
-    every_module._global_forward_hooks,
-    every_module._global_forward_pre_hooks,
-    every_module._global_backward_hooks,
-    every_module._global_backward_pre_hooks,
-)
 
 
 def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
@@ -56,56 +49,11 @@ def can_fuse(x: Tensor, conv: Any, norm: Any, relu: Any, pool: Any) -> bool:
     )
 
 
-def are_plain(layers: Sequence[nn.Module], types: Sequence[type[nn.Module]]) -> bool:
-    """Whether layers are of exactly these types and nothing watches or replaces their calls."""
-    return tuple(map(type, layers)) == tuple(types) and not (
-        any(map(_is_hooked, layers)) or any(_GLOBAL_HOOKS)
-    )
-
-
-def has_statistics(norm: Any, width: int, x: Tensor) -> bool:
-    """Whether a BatchNorm layer normalises ``width`` channels by the batch and keeps averages."""
-    vectors = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
-    return (
-        norm.training
-        and norm.track_running_stats
-        and norm.num_batches_tracked is not None
-        and isinstance(norm.momentum, (int, float))
-        and isinstance(norm.eps, (int, float))
-        and norm.eps > 0
-        and all(isinstance(v, Tensor) and v.shape == (width,) and _alike(v, x) for v in vectors)
-    )
-
-
-def trains_plainly(x: Any) -> bool:
-    """Whether x is on the CPU, outside of mixed precision, function transforms and tracing."""
-    return (
-        type(x) in (Tensor, nn.Parameter)  # subclasses may compute something else
-        and x.device.type == "cpu"
-        and x.dtype in (torch.float32, torch.float64)
-        and x.layout == torch.strided
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._functorch.maybe_current_level()
-        and torch._C._get_tracing_state() is None
-        and not torch.compiler.is_compiling()
-    )
-
-
-def _is_hooked(layer: nn.Module) -> bool:
-    return bool(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or "forward" in vars(layer)
-    )
-
-
 def _is_conv(conv: nn.Conv2d, x: Tensor) -> bool:
     return (
         conv.bias is None
         and conv.weight.shape == (len(conv.weight), x.shape[1], 3, 3)
-        and _alike(conv.weight, x)
+        and are_alike(conv.weight, x)
         and conv.stride == conv.padding == conv.dilation == (1, 1)
         and conv.groups == 1
         and conv.padding_mode == "zeros"
@@ -119,10 +67,6 @@ def _is_pool(pool: nn.MaxPool2d) -> bool:
         and pool.dilation in (1, (1, 1))
         and not pool.return_indices
     )
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.device == b.device and a.layout == b.layout
 
 
 def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPool2d) -> Tensor:
@@ -153,24 +97,8 @@ def conv_block(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPoo
             x, weight, norm.weight * sign, norm.bias, norm.eps, bool(pool.ceil_mode)
         )
         mean = mean * sign
-    remember(norm, mean, variance, x[:, 0].numel())
+    update_statistics(norm, mean, variance, x[:, 0].numel())
     return out
-
-
-@torch.no_grad()
-def remember(
-    norm: nn.BatchNorm1d | nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int
-) -> None:
-    """Move the running statistics of a layer towards those of a batch of ``count`` numbers each."""
-    running_mean, running_variance = norm.running_mean, norm.running_var
-    batches, momentum = norm.num_batches_tracked, norm.momentum
-    assert running_mean is not None
-    assert running_variance is not None
-    assert batches is not None
-    assert momentum is not None
-    batches.add_(1)
-    running_mean.lerp_(mean, momentum)
-    running_variance.lerp_(variance * (count / (count - 1)), momentum)
 
 
 class _ConvBlock(torch.autograd.Function):

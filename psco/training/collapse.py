@@ -27,8 +27,9 @@ def collapse_warning(rows: Sequence[Row]) -> str | None:
     if len(last) < PATIENCE or not all(row.get("embedding_std", 1.0) < LEAST_STD for row in last):
         return None
     return (
-        f"the embeddings have collapsed: their standard deviation was {last[-1]['embedding_std']:.3f} at step "
-        f"{last[-1]['step']:.0f} and below {LEAST_STD} since step {last[0]['step']:.0f} or "
+        f"the embeddings have collapsed: their standard deviation was "
+        f"{last[-1]['embedding_std']:.3f} at step {last[-1]['step']:.0f} and below {LEAST_STD} "
+        f"since step {last[0]['step']:.0f} or "
         f"before (1: spread evenly, 0: the same for every image); check that the images differ, "
         f"or try a lower train.learning_rate or weaker views"
     )

@@ -10,15 +10,8 @@ import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.ops.native import check_boxes, crops, supports_crops
-from psco.ops.resample import (
-    RADIUS,
-    TABLED,
-    Filter,
-    all_stretches,
-    resize_weights,
-    separable,
-)
+from psco.ops.crop import crop_resize
+from psco.ops.resample import RADIUS, Filter
 from psco.views.motion import LinearMotion, Motion, Mover
 from psco.views.part import check_span, uniform
 
@@ -37,14 +30,14 @@ def sample_boxes(
     """Draw random boxes inside an image.
 
     The area is uniform in ``scale`` times that of the image and the ratio of width to height is
-    log-uniform in ``ratio``, both up to rounding to whole pixels. Of ten attempts the first that
-    fits counts, at a uniform place; if none fits, the box is the largest central one whose ratio
-    is in range.
+    log-uniform in ``ratio``, both up to rounding to whole pixels. The first of ten attempts
+    that fits is used, at a uniform place; if none fits, the box is the largest central one whose
+    ratio is in range.
 
     Parameters
     ----------
     count
-        Number of boxes, B. The generator gives 22 B numbers, whatever the other parameters.
+        Number of boxes, B. Always uses 22 B numbers of the generator.
     height, width
         The image's sides in pixels.
     scale
@@ -76,55 +69,13 @@ def sample_boxes(
 
 
 def central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
-    """Give the largest central box (top, left, height, width) whose ratio is in range."""
+    """Return the largest central box (top, left, height, width) whose ratio is in range."""
     h, w = height, width
     if width / height < ratio[0]:
         h = max(round(width / ratio[0]), 1)
     elif width / height > ratio[1]:
         w = max(round(height * ratio[1]), 1)
     return (height - h) // 2, (width - w) // 2, h, w
-
-
-def crop_resize(images: Tensor, boxes: Tensor, size: int, filter: Filter) -> Tensor:
-    """Cut one box out of every image and resize it to a square.
-
-    Parameters
-    ----------
-    images
-        (B, C, H, W), float32 in [0, 1] or uint8.
-    boxes
-        (B, 4) int64: top, left, height, width, inside the image.
-    size
-        Side of the result in pixels, at least 1.
-    filter
-        ``"bilinear"`` or ``"bicubic"``.
-
-    Returns
-    -------
-    Tensor
-        (B, C, size, size) float32 in [0, 1]; Pillow's ``image.crop(box).resize(...)`` up to its
-        rounding to 8 bits.
-
-    Raises
-    ------
-    InputError
-        If the images are not of this shape, the size is less than 1 or a box is not inside.
-    """
-    if images.ndim != 4:
-        raise InputError(f"images must be (B, C, H, W), not {tuple(images.shape)}")
-    if size < 1:
-        raise InputError(f"size must be at least 1 pixel, not {size}")
-    sides = images.shape[2:]
-    boxes = check_boxes(boxes, len(images), *sides)
-    if images.numel() == 0:
-        return torch.zeros(*images.shape[:2], size, size, device=images.device)
-    if supports_crops(images) and max(sides) <= TABLED:
-        of_rows, of_columns = (all_stretches(s, size, filter, images.device) for s in sides)
-        return crops(images, boxes, size, of_rows, of_columns)
-    top, left, height, width = boxes.to(images.device).unbind(1)
-    rows = resize_weights(top, height, images.shape[2], size, filter)
-    columns = resize_weights(left, width, images.shape[3], size, filter)
-    return separable(images, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -167,7 +118,7 @@ class Crop(Mover):
     def draw_motion(
         self, count: int, height: int, width: int, generator: torch.Generator
     ) -> Motion:
-        """Draw boxes and give the motions of the frame into them."""
+        """Draw boxes and return the motions of the frame into them."""
         boxes = self._draw_boxes(count, height, width, generator)
         top, left, h, w = boxes.float().unbind(1)
         x, y = left + (w - width) / 2, top + (h - height) / 2  # of the centres, from the middle

@@ -13,9 +13,9 @@ from benchmarks.speed.naive_trainer import NaiveTrainer, PillowViews
 from benchmarks.speed.settings import QUICK
 from benchmarks.timing.cases import synthetic_images
 from psco.errors import InputError
+from psco.ops.crop import crop_resize
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
-from psco.views.crop import crop_resize
 
 SMALL = ("backbone.width=16", "heads={hidden: 64, out: 32}", "method.queue_size=128")
 

@@ -181,7 +181,7 @@ def bad_folder(tmp_path, kind):
         (["glyfs"], 2, "did you mean 'glyphs'"),
         (["glyphs", "--recipe", "omniglt"], 2, "did you mean 'omniglot'"),
         (["glyphs", "--set", "method.shot=3"], 2, "did you mean 'shots'"),
-        (["glyphs", "--set", "method.shots=5000"], 2, "queue_size = 4096, not 5000"),
+        (["glyphs", "--set", "method.shots=5000"], 2, "queue_size = 4096, got 5000"),
         (["glyphs", "--set", "train.batch_size=30000"], 2, "larger than the data set of 20000"),
         (["glyphs", "--method", "simclrr"], 2, "unknown method 'simclrr'"),
         (["glyphs", "--steps", "0"], 2, "train.steps"),

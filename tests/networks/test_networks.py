@@ -50,5 +50,5 @@ def test_a_backbone_that_returns_maps_is_refused():
 
 
 def test_a_backbone_for_other_channels_is_refused():
-    with pytest.raises(psco.InputError, match="takes no images of 3 x 28 x 28"):
+    with pytest.raises(psco.InputError, match="does not accept images of 3 x 28 x 28"):
         output_width(psco.conv4(1, 28), 3, 28)

@@ -17,10 +17,11 @@ from psco.networks.heads import predictor, projector
 from psco.ops import native as kernels
 from psco.ops.contrast import _contrast_with_target, contrast_with_queue
 from psco.ops.conv_block import can_fuse, conv_block
+from psco.ops.crop import crop_resize
 from psco.ops.native import build
 from psco.ops.sinkhorn import Similarity, sinkhorn
 from psco.ops.top_k import top_k
-from psco.views.crop import crop_resize, sample_boxes
+from psco.views.crop import sample_boxes
 
 needs_kernels = pytest.mark.usefixtures("compiled")
 

@@ -25,12 +25,12 @@ from psco.networks.heads import predictor, projector
 from psco.ops import native as kernels
 from psco.ops.contrast import _contrast_with_target, contrast_with_queue
 from psco.ops.conv_block import can_fuse, conv_block
+from psco.ops.crop import crop_resize
 from psco.ops.native import build, openmp, private
 from psco.ops.native.build import call, size_of
 from psco.ops.native.signatures import DOUBLE, INT, SIGNATURES, convert
 from psco.ops.resample import all_stretches
 from psco.ops.sinkhorn import Similarity, sinkhorn
-from psco.views.crop import crop_resize
 
 SOURCES = Path(build.__file__).parent
 needs_kernels = pytest.mark.usefixtures("compiled")

@@ -139,10 +139,8 @@ def test_methods_that_embed_log_their_embedding_std(method, tmp_path, tiny):
         assert all(LEAST_STD < row["embedding_std"] < 1.01 for row in run.metrics)
 
 
-def curve(*spreads: float) -> list[dict[str, float]]:
-    return [
-        {"step": 10.0 * place, "embedding_std": value} for place, value in enumerate(spreads, 1)
-    ]
+def curve(*values: float) -> list[dict[str, float]]:
+    return [{"step": 10.0 * n, "embedding_std": value} for n, value in enumerate(values, 1)]
 
 
 def test_a_collapse_is_one_that_lasts():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from psco.errors import InputError
+from psco.ops.crop import crop_resize
 from psco.views import (
     VIEW_PARTS,
     Affine,
@@ -42,7 +43,7 @@ from psco.views.colour import (
     change_saturation,
     luma,
 )
-from psco.views.crop import central_box, crop_resize, sample_boxes
+from psco.views.crop import central_box, sample_boxes
 
 PILLOW_FILTER = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
