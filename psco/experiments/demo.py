@@ -143,8 +143,8 @@ def _page(
             "Training",
             "Purity is the fraction of selected shots that show the same character as their query; "
             "it is not used in training. Overlap is the fraction of shots selected by two queries. "
-            "Spread, the standard deviation of the embeddings, is 1 if they are evenly distributed "
-            "and 0 if they are all the same.",
+            "The embedding std is 1 if the embeddings are evenly distributed and 0 if they are all "
+            "the same.",
             training_plot(run.metrics),
         ),
     ]

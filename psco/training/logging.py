@@ -19,7 +19,6 @@ from psco.files.checksums import damaged
 Row = Mapping[str, float]
 Logger = Callable[[Row], None]
 _CHECK = "check"
-_RENAMED = {"spread": "embedding_std"}  # columns of earlier versions
 _RENAMED = {"spread": "embedding_std"}  # columns of files from before 0.1
 
 
@@ -142,7 +141,6 @@ def _read_line(line: str, columns: Sequence[str]) -> dict[str, float] | None:
         if check != _checksum(columns, values):
             return None
     try:
-        names = [_RENAMED.get(name, name) for name in columns]
-        return dict(zip(names, map(float, values), strict=True))
+        return dict(zip(columns, map(float, values), strict=True))
     except ValueError:
         return None
