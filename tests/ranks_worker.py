@@ -17,9 +17,8 @@ import torch
 from torch import nn
 
 import psco
-from psco.methods.psco import sinkhorn
 from psco.ops.ranks import SyncBatchNorm, all_sum, gather, own_rows, rank, synchronise, world_size
-from psco.ops.sinkhorn import rank_by_plan_
+from psco.ops.sinkhorn import Similarity, sinkhorn
 from psco.training.trainer import Trainer
 
 SMALL = [
@@ -125,11 +124,12 @@ def check_batchnorm(make: type[nn.Module], shape: tuple[int, ...], **options: ob
 
 
 def check_plan(epsilon: float) -> None:
-    whole = torch.rand(4 * world_size(), 11, dtype=torch.float64)
+    rows = [torch.randn(n, 5, dtype=torch.float64) for n in (4 * world_size(), 11)]
+    z, queue = (torch.nn.functional.normalize(x, dim=1) for x in rows)
     own = own_rows(4)
-    plan = rank_by_plan_(whole[own] / epsilon, 2 / epsilon, 3, shared=True)
-    expected = sinkhorn(whole, epsilon, 3)[own] * len(whole)  # rows sum to 1
-    torch.testing.assert_close(plan / plan.sum(dim=1, keepdim=True), expected)
+    plan = sinkhorn(Similarity(z[own], queue), epsilon, 3).dense() * 4  # rows sum to 1
+    expected = sinkhorn(z @ queue.T, epsilon, 3)[own] * len(z)
+    torch.testing.assert_close(plan, expected)
 
 
 def main() -> None:

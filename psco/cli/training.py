@@ -202,7 +202,7 @@ def demo(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train on the embedded glyphs, compare with two floors, write a report.
+    """Train on the embedded glyphs, compare with two baselines, write a report.
 
     An interrupted demo continues where it was; a finished one only writes its report again.
     """

@@ -1,4 +1,4 @@
-"""The demo: from invented characters without labels to few-shot accuracy on unseen ones."""
+"""The demo: train on invented characters without labels, test on unseen ones, write a page."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ from psco.training.run import Run
 
 SETTINGS = [(5, 1), (5, 5), (20, 1), (20, 5)]
 NAMES = {"psco": "PsCo", "pixels": "raw pixels", "random": "untrained network"}
-TRUSTED = [(5, 1), (20, 1), (5, 5)]  # the settings in which foreign classes occur
-_TRUST_TASKS = 200
-_PICTURED = [(5, 1), (5, 1), (20, 1)]  # the tasks shown in the report
-_QUERIES_PICTURED = 12  # of the 15 of each class
+OPEN_SET = [(5, 1), (20, 1), (5, 5)]  # settings with queries of foreign classes
+_OPEN_SET_TASKS = 200
+_SHOWN = [(5, 1), (5, 1), (20, 1)]  # tasks shown on the page
+_QUERIES_SHOWN = 12  # of 15 per class
 
 
 def run_demo(
     out: str | Path, *, steps: int | None = None, tasks: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Train PsCo on the embedded glyphs, compare it with two floors, and write the report.
+    """Train PsCo on the embedded glyphs, compare it with two baselines, and write the report.
 
     Parameters
     ----------
     out
-        Run folder; a run that is in it already is continued.
+        Run folder; a run in it is continued.
     steps
-        Length of training; None for that of the recipe ``glyphs``.
+        Length of training; None for the length in the recipe ``glyphs``.
     tasks
-        Test tasks for each setting.
+        Test tasks per setting.
     seed
         Seed of training and of the tasks.
 
     Returns
     -------
     dict
-        What ``report.json`` holds: ``results`` with the accuracies in percent, ``open_set`` with
-        what `open_set_quality` found, ``curves`` of the training, ``seconds`` it took, ``recipe``
-        and ``environment``.
+        The content of ``report.json``: ``results`` (accuracies in percent), ``open_set`` (from
+        `open_set_quality`), the training ``curves``, its ``seconds``, ``recipe`` and
+        ``environment``.
 
     Raises
     ------
     StoppedError
-        If a signal has ended training; calling it again continues.
+        If a signal stopped training; another call continues.
     """
     folder = Path(out)
     run = pretrain("glyphs", out=folder, recipe="glyphs", steps=steps, seed=seed, resume=True)
     run.require_finished(f"psco demo --out {out}")
     images = load_dataset("glyphs", "test", channels=run.recipe.image.channels)
     trained = load(folder)
-    # The heads of an untrained network are no use to each other: its features stand alone.
+    # An untrained predictor does not map queries to supports, so the features are used instead.
     models: dict[str, tuple[Embedder, str]] = {
         "psco": (trained, "prototype"),
         "pixels": (Encoder.untrained(load_recipe(run.recipe, ["method.name=pixels"])), "prototype"),
@@ -80,8 +80,8 @@ def run_demo(
     ]
     points = trained.embed(images.images)
     qualities = [
-        open_set_quality(trained, images, w, k, 15, min(tasks, _TRUST_TASKS), seed, points)
-        for w, k in TRUSTED
+        open_set_quality(trained, images, w, k, 15, min(tasks, _OPEN_SET_TASKS), seed, points)
+        for w, k in OPEN_SET
     ]
     report = {
         "results": results,
@@ -91,8 +91,8 @@ def run_demo(
         **surroundings(run),
     }
     write_report(folder / REPORT, report)
-    with atomic_path(folder / "report.html") as aside:
-        aside.write_text(
+    with atomic_path(folder / "report.html") as temporary:
+        temporary.write_text(
             _page(report, run, qualities, _gallery(points, images, seed)), encoding="utf-8"
         )
     return report
@@ -101,9 +101,9 @@ def run_demo(
 def _gallery(points: Embeddings, images: ImageSet, seed: int) -> str:
     assert images.labels is not None
     tables = []
-    for number, (ways, shots) in enumerate(_PICTURED):
+    for number, (ways, shots) in enumerate(_SHOWN):
         tasks = sample_tasks(images.labels, ways, shots, 15, number + 1, seed)
-        shown = slice(0, _QUERIES_PICTURED)
+        shown = slice(0, _QUERIES_SHOWN)
         predicted = classify_tasks(points, tasks, Prototype())[number, :, shown].numpy()
         rows = task_rows(
             images.images, tasks.support[number], tasks.query[number, :, shown], predicted
@@ -126,33 +126,35 @@ def _page(
     parts = [
         Part(
             "Accuracy on classes never seen in training",
-            f"Percent with 95 % intervals over {tasks} tasks, the same for all three. A task shows "
-            "one or five drawings of each of 5 or 20 new characters and asks for 15 more of each.",
+            f"Percent with 95 % intervals over {tasks} tasks, the same for all three. A task has "
+            "one or five labelled drawings of each of 5 or 20 new characters, and 15 more of "
+            "each to classify.",
             accuracy_plot(results, NAMES) + table,
         ),
         Part(
             "Tasks",
-            "The first test tasks, not chosen. Left, in blue, the one labelled drawing of each "
-            "character; then queries, green where PsCo is right, red where it is wrong, with the "
-            "character it took the query for in the corner.",
+            "The first test tasks, not selected. Left, in blue, the labelled drawing of each "
+            "character; then the queries, green if PsCo is right and red if it is wrong, with the "
+            "predicted character in the corner.",
             gallery,
         ),
         trust_part(qualities),
         Part(
             "Training",
-            "Purity is the share of the selected shots that truly show the character of their "
-            "query; no loss reads it. Overlap is the share of shots that two pseudo-labels claim. "
-            "Spread is 1 for embeddings that point everywhere alike, 0 if all are the same.",
+            "Purity is the fraction of selected shots that show the same character as their query; "
+            "it is not used in training. Overlap is the fraction of shots selected by two queries. "
+            "The embedding std is 1 if the embeddings are evenly distributed and 0 if they are all "
+            "the same.",
             training_plot(run.metrics),
         ),
     ]
     lead = (
-        f"PsCo saw 20,000 drawings of 1,000 invented characters without any label, for {run.steps} "
-        f"steps ({minutes} minutes). Below it meets 300 characters of other alphabets."
+        f"PsCo was trained on 20,000 drawings of 1,000 invented characters without labels, for "
+        f"{run.steps} steps ({minutes} minutes), and tested on 300 characters of other alphabets."
     )
     foot = (
         f"psco {about['psco']}, torch {about['torch']}, {about['threads']} threads, seed "
-        f"{run.recipe.train.seed}, recipe {run.recipe.hash()}. All settings: config.yaml beside "
-        "this file; all numbers: report.json."
+        f"{run.recipe.train.seed}, recipe {run.recipe.hash()}. All settings are in config.yaml "
+        "and all numbers in report.json, beside this file."
     )
     return page("PsCo on glyphs", lead, parts, foot, collapse_warning(run.metrics))

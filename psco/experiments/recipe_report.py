@@ -1,4 +1,4 @@
-"""What a recipe is worth: trained with some seeds, tested on the same tasks, told in one file."""
+"""Train a recipe with several seeds, test all runs on the same tasks, write one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from psco.training.run import Run
 
 QUERIES = 15
 REPORT = "report.json"
-_ROWS = 100  # of the training curves of each run, at most
+_MAX_ROWS = 100  # of the training curves of each run
 
 
 def report_recipe(
@@ -43,26 +43,26 @@ def report_recipe(
     root: str | Path | None = None,
     progress: bool = True,
 ) -> dict[str, Any] | None:
-    """Train a recipe once for each seed, test it, and write ``report.json``.
+    """Train a recipe once per seed, test the runs, and write ``report.json``.
 
     Parameters
     ----------
     data
         Name of a data set with a training and a test split.
     out
-        Folder in which every seed gets a run folder, ``seed-0``, ..., and the report is written.
-        Runs that are in it already are continued, finished ones are only tested.
+        Folder for the run folders, ``seed-0``, ..., and the report. Runs in it are continued;
+        finished ones are only tested.
     recipe, overrides
-        As of `pretrain`.
+        See `pretrain`.
     seeds
-        Of training; at least one.
+        Training seeds; at least one.
     rules
-        How queries are classified, names in ``psco.RULES``; by default the method's own rule.
+        Classification rules, names in ``psco.RULES``; by default the method's own rule.
     split
-        What is tested on, ``test`` or, for choices that must not depend on it, ``val``.
+        The split to test on: ``test``, or ``val`` to make choices by.
     ways, shots, tasks, task_seed
-        Which tasks: every one of ``ways`` with every one of ``shots``, so many of each, the same
-        for all seeds and rules.
+        The tasks: ``tasks`` of each combination of ``ways`` and ``shots``, the same for all seeds
+        and rules.
     root
         Folder of the data set; by default ``PSCO_DATA``.
     progress
@@ -71,22 +71,22 @@ def report_recipe(
     Returns
     -------
     dict or None
-        What the file holds: ``results`` with the accuracy in percent of every seed, rule and
-        setting, ``mean`` with those of the seeds together, ``runs`` with steps and minutes,
-        ``curves`` of the training, ``seconds`` of the longest run, ``recipe`` and ``environment``.
-        None if training was interrupted; the same call continues.
+        The content of the file: ``results`` (accuracy in percent per seed, rule and setting),
+        ``mean`` (over the seeds), ``runs`` (steps and minutes), the training ``curves``,
+        ``seconds`` of the longest run, ``recipe`` and ``environment``. None if training was
+        interrupted; the same call continues.
 
     Raises
     ------
     InputError
-        If the arguments make no sense; then nothing has been trained.
+        If an argument is wrong; then nothing has been trained.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InputError(f"seeds must be different numbers, at least one, not {list(seeds)}")
     for rule in rules:
         RULES[rule]
-    settled = load_recipe(recipe or default_recipe(data), overrides)
-    size, channels = settled.image.source_size, settled.image.channels
+    resolved = load_recipe(recipe or default_recipe(data), overrides)
+    size, channels = resolved.image.source_size, resolved.image.channels
     images = load_dataset(data, split, root, size=size, channels=channels, progress=progress)
     drawn = draw_tasks(images, [(w, k) for w in ways for k in shots], QUERIES, tasks, task_seed)
     runs: list[Run] = []
@@ -95,20 +95,20 @@ def report_recipe(
             data,
             out=Path(out) / f"seed-{seed}",
             root=root,
-            recipe=settled,
+            recipe=resolved,
             seed=seed,
             resume=True,
-            title=f"seed {seed}, {len(runs) + 1} of {len(seeds)}",
+            title=f"seed {seed} ({len(runs) + 1} of {len(seeds)})",
             progress=progress,
         )
         if not run.finished:
             return None
         runs.append(run)
     measured = [_measure(run, images, drawn, rules, progress) for run in runs]
-    curves = [thinned(run.metrics, _ROWS) for run in runs]
+    curves = [thinned(run.metrics, _MAX_ROWS) for run in runs]
     report = {
         "results": [
-            {"method": settled.method.name, "training_seed": seed, **row.as_dict()}
+            {"method": resolved.method.name, "training_seed": seed, **row.as_dict()}
             for seed, reports in zip(seeds, measured, strict=True)
             for row in reports
         ],
@@ -130,18 +130,18 @@ def report_recipe(
 
 
 def surroundings(run: Run) -> dict[str, Any]:
-    """Give what every report ends with: the resolved ``recipe`` and the ``environment``."""
+    """Return the last entries of every report: the resolved ``recipe`` and the ``environment``."""
     return {"recipe": run.recipe.model_dump(mode="json"), "environment": environment()}
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write a report, whole or not at all."""
-    with atomic_path(path) as aside:
-        aside.write_text(json.dumps(report, indent=1) + "\n")
+    """Write a report atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def thinned(rows: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
-    """Leave out rows at even distances so that about ``most`` stay, the last one among them."""
+    """Return at most ``most`` rows at equal distances, including the last one."""
     every = max(1, -(-len(rows) // most))
     return list(rows[::-1][::every])[::-1]
 
@@ -158,7 +158,7 @@ def _measure(
 
 
 def _mean(reports: Sequence[Report]) -> dict[str, Any]:
-    """Average over seeds task by task: the interval is that of the tasks."""
+    """Average over the seeds task by task; the interval is over the tasks."""
     first = reports[0]
     mean, ci95 = interval(np.mean([report.per_task for report in reports], axis=0))
     facts = {"rule": first.rule, "ways": first.ways, "shots": first.shots}

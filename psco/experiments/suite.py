@@ -1,4 +1,4 @@
-"""Several methods trained alike: the same data, recipe and budget, one run folder each."""
+"""Train several methods with the same data, recipe and budget, one run folder each."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ def train_methods(
     root: str | Path | None = None,
     progress: bool = True,
 ) -> list[Run]:
-    """Train methods one after the other; those that are finished in ``out`` are left alone.
+    """Train methods one after another; runs that are finished in ``out`` are skipped.
 
     Parameters
     ----------
     data, recipe, overrides, root, seed
-        As of `pretrain`, the same for all.
+        See `pretrain`; the same for all methods.
     methods
         Names in `METHODS`.
     out
-        Folder in which each method gets a run folder of its name.
+        Folder for the run folders, which are named after the methods.
     minutes, steps
-        The budget of each, one of the two.
+        The budget of each method, one of the two.
     progress
         Show progress on stderr.
 
     Returns
     -------
     list
-        The runs in order; it ends with the first one that was interrupted.
+        The runs in order, up to and including the first one that was interrupted.
 
     Raises
     ------
     InputError
-        For an unknown method, no budget, or anything that one of the methods cannot be trained
-        with; then none has been trained.
+        If a method is unknown, there is no budget, or one of the methods cannot be trained with
+        these settings; then none has been trained.
     """
     if (minutes is None) == (steps is None):
-        raise InputError("the methods need one budget: --budget 10m or --steps 1500")
+        raise InputError("set one budget for all methods: --budget 10m or --steps 1500")
     if not methods:
         raise InputError("--methods names no method")
     for name in methods:
@@ -78,7 +78,7 @@ def train_methods(
             seed=seed,
             overrides=overrides,
             resume=True,
-            title=f"{name}, {len(runs) + 1} of {len(methods)}",
+            title=f"{name} ({len(runs) + 1} of {len(methods)})",
             progress=progress,
         )
         runs.append(run)
@@ -90,14 +90,14 @@ def train_methods(
 def _load(
     data: object, recipes: Sequence[Recipe], root: str | Path | None, progress: bool
 ) -> ImageSet:
-    """Load the images that all train on, and see that each can: labels, classes, enough images."""
+    """Load the training images; raise InputError if they do not suit one of the methods."""
     image = recipes[0].image
     images = load_dataset(
         data, "train", root, size=image.source_size, channels=image.channels, progress=progress
     )
     for recipe in recipes:
         method = build_method(recipe)
-        seen = labels_for(method, images, recipe)
+        visible = labels_for(method, images, recipe)
         if method.kind != "baseline":
-            feed_for(method, seen, recipe.train.batch_size, recipe.train.seed)
+            feed_for(method, visible, recipe.train.batch_size, recipe.train.seed)
     return images

@@ -1,4 +1,4 @@
-"""What ``psco data check`` tells about a user's pictures before any training starts."""
+"""``psco data check``: what a folder of images contains and what training will do with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from psco.data.reading.undecodable import (
 from psco.errors import InputError
 from psco.recipes.recipe import Recipe, load_recipe
 
-_SHOWN = 5  # bad files, copies and classes that are listed on a terminal
+_SHOWN = 5  # bad files, copies and classes listed on a terminal
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ class Check:
     Parameters
     ----------
     path
-        What was looked at.
+        The folder, archive or file.
     images, size_bytes
-        Number of image files, bad ones included, and how large they are together.
+        Number and total size of the image files, including bad ones.
     widths, heights
-        Smallest, median and largest in pixels; None if no file can be decoded.
+        Smallest, median and largest, in pixels; None if no file can be decoded.
     modes, formats
-        How many images are ``RGB``, ``L``, ... and ``PNG``, ``JPEG``, ...
+        Number of images by mode (``RGB``, ``L``, ...) and by format (``PNG``, ``JPEG``, ...).
     duplicates
         Groups of files with the same content.
     bad
-        Files that cannot be decoded, and why.
+        Files that cannot be decoded, and the reasons.
     classes
-        Images per class, bad ones included; empty without labels.
-    passed_over
-        Files that are no images by the ending of their names: how many have each ending.
-    plan
-        Sentences about what ``pretrain`` does with all this.
+        Images per class, including bad ones; empty without labels.
+    ignored
+        Number of files that are not images, by the extension of their names.
+    advice
+        Sentences about what ``pretrain`` will do.
     """
 
     path: str
@@ -65,15 +65,15 @@ class Check:
     duplicates: tuple[tuple[str, ...], ...]
     bad: dict[str, str]
     classes: dict[str, int]
-    passed_over: dict[str, int]
-    plan: tuple[str, ...]
+    ignored: dict[str, int]
+    advice: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the findings as plain values, for JSON."""
+        """Return the findings as plain values, for JSON."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Give the findings as text for a terminal."""
+        """Return the findings as lines for a terminal."""
         lines = [f"{self.path}: {self.images} images, {self.size_bytes / 1e6:.1f} MB"]
         for side, sizes in {"width": self.widths, "height": self.heights}.items():
             if sizes is not None:
@@ -83,7 +83,7 @@ class Check:
             "modes": self.modes,
             "formats": self.formats,
             f"{len(self.classes)} classes": self.classes,
-            "passed over": self.passed_over,
+            "ignored": self.ignored,
         }.items():
             if counts:
                 lines.append(f"{title}: {_shortened([f'{k} ({v})' for k, v in counts.items()])}")
@@ -95,15 +95,15 @@ class Check:
             lines.append(f"cannot be decoded: {name}: {why}")
         if len(self.bad) > _SHOWN:
             lines.append(f"cannot be decoded: {len(self.bad) - _SHOWN} more")
-        return [*lines, *self.plan]
+        return [*lines, *self.advice]
 
     def write_bad_files(self, folder: Path) -> Path:
-        """Write ``bad_files.txt`` into a folder, a line with path, tab and reason for each file."""
+        """Write ``bad_files.txt`` into a folder: for each file a line with path, tab and reason."""
         return write_bad_files(self.bad, folder)
 
 
 class _Finding(NamedTuple):
-    """What one file has shown: ``problem`` is empty and ``header`` is there if it is all right."""
+    """The finding about one file; ``problem`` is empty if it can be decoded."""
 
     name: str
     problem: str
@@ -119,63 +119,63 @@ def check_images(
     max_bad: float = MAX_BAD,
     progress: bool = True,
 ) -> Check:
-    """Decode every picture once and say what is there.
+    """Decode every image once and report what is there.
 
     Parameters
     ----------
     path
         A folder, a zip archive or a CSV file.
     recipe
-        The one that ``pretrain`` is going to use: it decides the size of images and of a batch.
+        The recipe that ``pretrain`` will use; it determines the image size and the batch size.
     max_bad
-        Share of undecodable files, in [0, 1], that ``pretrain`` is going to put up with.
+        Fraction of undecodable files, in [0, 1], that ``pretrain`` may skip.
     progress
         Show a progress bar on stderr.
 
     Raises
     ------
     InputError
-        If there is no such place, or no image in it.
+        If the path does not exist, or contains no image.
     """
     check_fraction(max_bad)
     settings = load_recipe(recipe)
     listing = list_images(Path(path))
-    findings = _look(listing, settings, progress)
+    findings = _examine(listing, settings, progress)
     good = [finding for finding in findings if not finding.problem]
-    alike = defaultdict(list)
+    names_by_digest = defaultdict(list)
     for finding in good:
-        alike[finding.digest].append(finding.name)
+        names_by_digest[finding.digest].append(finding.name)
     others = [name for name in listing.source.names() if not name.lower().endswith(EXTENSIONS)]
     return Check(
         path=str(path),
         images=len(listing),
         size_bytes=sum(finding.size_bytes for finding in findings),
-        widths=_spread([finding.header.width for finding in good]),
-        heights=_spread([finding.header.height for finding in good]),
+        widths=_range([finding.header.width for finding in good]),
+        heights=_range([finding.header.height for finding in good]),
         modes=_counts(finding.header.mode for finding in good),
         formats=_counts(finding.header.format for finding in good),
-        duplicates=tuple(tuple(names) for names in alike.values() if len(names) > 1),
+        duplicates=tuple(tuple(names) for names in names_by_digest.values() if len(names) > 1),
         bad={finding.name: finding.problem for finding in findings if finding.problem},
         classes=_class_sizes(listing),
-        passed_over=_counts(PurePosixPath(n).suffix.lower() or "no ending" for n in others),
-        plan=tuple(_plan(listing, good, len(alike), settings, max_bad)),
+        ignored=_counts(PurePosixPath(n).suffix.lower() or "no extension" for n in others),
+        advice=tuple(_advice(listing, good, len(names_by_digest), settings, max_bad)),
     )
 
 
-def _look(listing: Listing, settings: Recipe, progress: bool) -> list[_Finding]:
+def _examine(listing: Listing, settings: Recipe, progress: bool) -> list[_Finding]:
     size, channels = settings.image.source_size, settings.image.channels
 
-    def examine(content: bytes, name: str) -> _Finding:
+    def examine_file(content: bytes, name: str) -> _Finding:
         digest = hashlib.sha256(content).digest()
         try:
             header = probe_image(content, name=name)
-            decode_image(content, size, channels, name=name)  # only this finds a missing end
+            decode_image(content, size, channels, name=name)  # only decoding finds a missing end
         except DecodeError as error:
             return _Finding(name, error.reason, len(content), digest)
         return _Finding(name, "", len(content), digest, header)
 
     results = each_file(
-        listing.source, listing.files, examine, title="check images", progress=progress
+        listing.source, listing.files, examine_file, title="check images", progress=progress
     )
     return [
         _Finding(name, reason(result)) if isinstance(result, InputError) else result
@@ -183,17 +183,17 @@ def _look(listing: Listing, settings: Recipe, progress: bool) -> list[_Finding]:
     ]
 
 
-def _plan(
+def _advice(
     listing: Listing, good: list[_Finding], distinct: int, settings: Recipe, max_bad: float
 ) -> Iterator[str]:
-    """Say in sentences what ``pretrain`` does with the images."""
+    """Yield sentences about what ``pretrain`` will do with the images."""
     image, batch = settings.image, settings.train.batch_size
     total, number = len(listing), len(good)
     bad = total - number
     if exceeds_limit(bad, total, max_bad):
         yield (
             f"pretrain will stop: {bad} of {total} images ({bad / total:.2%}) cannot be decoded, "
-            f"allowed are {max_bad:.2%}; repair or remove them, or raise --max-bad."
+            f"and at most {max_bad:.2%} may be skipped; repair or remove them, or raise --max-bad."
         )
         return
     kind = "grey" if image.channels == 1 else "RGB"
@@ -202,13 +202,15 @@ def _plan(
         f"{image.source_size} x {image.source_size} px, in {kind}."
     )
     if bad:
-        yield f"It will skip {bad} that cannot be decoded."
+        yield f"It will skip {_count(bad, 'undecodable image')}."
     if small := sum(min(finding.header[:2]) < image.source_size for finding in good):
-        yield f"It will enlarge {small} that are smaller."
+        yield f"It will enlarge {_count(small, 'smaller image')}."
     if distinct < number:
-        yield f"It will use {number - distinct} exact copies like images of their own."
+        copies = _count(number - distinct, "file")
+        yield f"It will use {copies} with the same content as another file."
     if batch <= number:
-        yield f"The batch size {batch} fits: {number // batch} batches an epoch."
+        per_epoch = "1 batch" if number // batch == 1 else f"{number // batch} batches"
+        yield f"The batch size {batch} fits: {per_epoch} per epoch."
     else:
         yield (
             f"The batch size {batch} is larger than the data set, so pretrain will stop; "
@@ -217,7 +219,11 @@ def _plan(
     if listing.labels is None:
         yield "There are no labels, and none are needed."
     else:
-        yield f"The labels ({len(listing.classes)} classes) are ignored in training."
+        yield f"Training ignores the labels ({len(listing.classes)} classes)."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _class_sizes(listing: Listing) -> dict[str, int]:
@@ -227,12 +233,12 @@ def _class_sizes(listing: Listing) -> dict[str, int]:
     return dict(zip(listing.classes, sizes.tolist(), strict=True))
 
 
-def _spread(values: Sequence[int]) -> tuple[int, int, int] | None:
+def _range(values: Sequence[int]) -> tuple[int, int, int] | None:
     return (min(values), median_low(values), max(values)) if values else None
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:
-    """Count values, the most frequent first."""
+    """Return the number of each value, the most frequent first."""
     return dict(Counter(values).most_common())
 
 

@@ -1,4 +1,4 @@
-"""From a recipe to the objects it names."""
+"""Builds the objects that a recipe names."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
 
 
 def build_views(recipe: Recipe) -> TwoViews:
-    """Make the pair of random views."""
+    """Return the pair of random views."""
     return TwoViews(_view(recipe, recipe.views.view_a), _view(recipe, recipe.views.view_b))
 
 
 def _view(recipe: Recipe, parts: Parts) -> View:
-    made = [VIEW_PARTS[name](**options) for name, options in parts.items()]
-    return View(made, recipe.image.size, recipe.image.mean, recipe.image.std)
+    built = [VIEW_PARTS[name](**options) for name, options in parts.items()]
+    return View(built, recipe.image.size, recipe.image.mean, recipe.image.std)

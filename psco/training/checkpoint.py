@@ -1,14 +1,13 @@
-"""The run folder: what is in it, written whole or not at all, read without running any code.
+"""The files of a run folder. They are written atomically, and reading them executes no code.
 
 config.yaml         the resolved recipe
-model.safetensors   the online network, for everything after training
-resume.pt           all that the next step depends on (loaded weights-only)
+model.safetensors   the online network, for use after training
+resume.pt           everything the next step depends on (loaded weights-only)
 metrics.csv         the training curves
 env.json            software, machine, command
 
-Every file states its format and carries its own checksum (see ``psco.files.checksums``);
-metrics.csv, which grows, has a checksum in each row. Files of format 1 have no checksums and are
-still read.
+Every file states its format and contains its checksum (see ``psco.files.checksums``); metrics.csv,
+which grows, has a checksum in each row. Files of format 1 have no checksums and can still be read.
 """
 
 from __future__ import annotations
@@ -43,31 +42,31 @@ READABLE = ("1", "2")
 CONFIG, MODEL, RESUME = "config.yaml", "model.safetensors", "resume.pt"
 METRICS, ENVIRONMENT = "metrics.csv", "env.json"
 _HEADER = "# psco run, format {}, sha256: {}\n"
-_COPY = "copy it again from where it is whole"
+_COPY = "copy it again from an intact source"
 
 
 def is_free(folder: Path) -> bool:
-    """Say whether a run can begin in a folder: there is nothing, or one was killed at its start."""
+    """Whether a new run can start in a folder: it is empty, or a run was killed at its start."""
     if not folder.is_dir():
         return not folder.exists()
     return all(path.name == ENVIRONMENT or is_leftover(path) for path in folder.iterdir())
 
 
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
-    """Write the files that exist from the first moment of a run on, the recipe last."""
+    """Write the files that a run has from its start, the recipe last."""
     write_json(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
     write_with_checksum(folder / CONFIG, _HEADER.format(FORMAT, PLACEHOLDER) + recipe.to_yaml())
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """Read the recipe of a run.
+    """Return the recipe of a run.
 
     Raises
     ------
     InputError
-        If the folder holds no run, or its recipe has settings that do not exist.
+        If the folder contains no run, or its recipe has unknown settings.
     PscoError
-        If it was damaged or edited since it was written.
+        If the recipe was damaged or edited.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -84,12 +83,12 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """Read what a run has noted about software, machine and command.
+    """Return the software, machine and command of a run, as ``env.json`` records them.
 
     Raises
     ------
     InputError
-        If there is nothing noted.
+        If there is no such file.
     PscoError
         If it is damaged.
     """
@@ -109,54 +108,54 @@ def save_checkpoint(
     state: dict[str, Any],
     model: Method | None = None,
 ) -> None:
-    """Write ``resume.pt``, then ``model.safetensors``; each replaces its predecessor at once.
+    """Write ``resume.pt``, then ``model.safetensors``; each atomically replaces the previous file.
 
     Parameters
     ----------
     method
-        The method; its state goes into both files.
+        The method; both files contain its state.
     step
-        Steps done.
+        Steps taken.
     state
-        What else the next step depends on: tensors, numbers, strings, lists and dicts.
+        Everything else the next step depends on: tensors, numbers, strings, lists and dicts.
     model
-        What ``model.safetensors`` is made of instead, such as a method with averaged weights.
+        The method to write into ``model.safetensors`` instead, such as one with averaged weights.
 
     Raises
     ------
     OSError
-        If there is no room, for instance; the files that were there stay as they are.
+        If a file cannot be written, for lack of space for example; the previous ones stay.
     """
-    with atomic_path(folder / RESUME) as aside:
+    with atomic_path(folder / RESUME) as temporary:
         content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
-        with system_errors(), aside.open("wb") as file:
+        with system_errors(), temporary.open("wb") as file:
             torch.save(content, file)
         # The checksum is the zip comment, which torch and other readers ignore.
-        with zipfile.ZipFile(aside, "a") as archive:
+        with zipfile.ZipFile(temporary, "a") as archive:
             archive.comment = f"psco resume, format {FORMAT}, sha256: {PLACEHOLDER}".encode()
-        write_checksum(aside)
+        write_checksum(temporary)
     save_model(folder, model or method, recipe, step)
 
 
 def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
-    """Write ``model.safetensors``: all of the method that classification needs."""
+    """Write ``model.safetensors``: everything of the method that classification needs."""
     about = {
         "format": str(FORMAT),
         "step": str(step),
         "recipe": recipe.hash(),
         "sha256": PLACEHOLDER,
     }
-    with atomic_path(folder / MODEL) as aside:
+    with atomic_path(folder / MODEL) as temporary:
         model = {n: v.contiguous() for n, v in model_weights(method).items()}
         with system_errors():
-            save_file(model, aside, metadata=about)
-        write_checksum(aside)
+            save_file(model, temporary, metadata=about)
+        write_checksum(temporary)
 
 
 def restore_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
-    """Write ``model.safetensors`` anew if it is not whole or not of this step.
+    """Rewrite ``model.safetensors`` if it is damaged or of another step.
 
-    A run that was killed between the two files of its last checkpoint has such a one.
+    That happens when a run is killed between the two files of a checkpoint.
     """
     try:
         stored = _read_model(folder)[1]
@@ -167,7 +166,7 @@ def restore_model(folder: Path, method: Method, recipe: Recipe, step: int) -> No
 
 
 def load_resume(folder: Path) -> dict[str, Any] | None:
-    """Read ``resume.pt``, or give None when the run has not saved one yet.
+    """Return the content of ``resume.pt``, or None if there is no such file yet.
 
     Raises
     ------
@@ -177,7 +176,7 @@ def load_resume(folder: Path) -> dict[str, Any] | None:
     path = folder / RESUME
     if not path.is_file():
         return None
-    advice = f"{_COPY}, or begin a new run with --init {folder}"
+    advice = f"{_COPY}, or start a new run with --init {folder}"
     has_checksum = verify_checksum(path, advice)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -189,12 +188,12 @@ def load_resume(folder: Path) -> dict[str, Any] | None:
 
 
 def load_model(folder: Path, method: Method) -> int:
-    """Load ``model.safetensors`` into a method, and give the steps it was trained for.
+    """Load ``model.safetensors`` into a method and return the number of steps it was trained for.
 
     Raises
     ------
     InputError
-        If there is none yet, or it is of another architecture.
+        If there is no such file yet, or it is of another architecture.
     PscoError
         If it is damaged or of an unknown format.
     """
@@ -207,7 +206,7 @@ def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
     path = folder / MODEL
     if not path.is_file():
         raise InputError(f"{str(folder)!r} has no {MODEL}: the run has not saved a model yet")
-    advice = f"{_COPY}, or let --resume write it anew"
+    advice = f"{_COPY}, or rewrite it with --resume"
     has_checksum = verify_checksum(path, advice)
     try:
         with safe_open(path, framework="pt") as file:
@@ -221,12 +220,12 @@ def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
 
 
 def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Path) -> None:
-    """Load a state dict, and say in one line what does not fit when it is another architecture's.
+    """Load a state dict; an error names the first tensor that does not fit.
 
     Raises
     ------
     InputError
-        If names or shapes differ; the method is left as it was.
+        If names or shapes differ; the method is then unchanged.
     """
     own, weights = method.state_dict(), _with_current_names(weights)
     for name in sorted(own.keys() | weights.keys()):
@@ -255,12 +254,12 @@ def _shape(tensor: torch.Tensor | None) -> str:
 
 
 def model_weights(method: Method) -> dict[str, torch.Tensor]:
-    """Give the tensors of a method that classification needs."""
+    """Return the tensors of a method that classification needs."""
     return {n: v for n, v in _tensors(method).items() if not n.startswith(method.training_only)}
 
 
 def load_model_weights(method: Method, weights: dict[str, torch.Tensor], source: Path) -> None:
-    """Load what `model_weights` gave; what only training needs stays as it is."""
+    """Load what `model_weights` returned; tensors that only training needs stay unchanged."""
     kept = {n: v for n, v in method.state_dict().items() if n.startswith(method.training_only)}
     load_weights(method, {**kept, **weights}, source)
 
@@ -272,11 +271,11 @@ def _tensors(method: Method) -> dict[str, torch.Tensor]:
 def _check_format(path: Path, version: str, has_checksum: bool, advice: str) -> None:
     if version not in READABLE:
         raise PscoError(
-            f"{path} has format {version} and this psco reads {' and '.join(READABLE)}; install "
-            f"the psco that wrote it"
+            f"{path} has format {version}, and this version of psco reads "
+            f"{' and '.join(READABLE)}; install the version that wrote it"
         )
     if not has_checksum and version != "1":
-        raise damaged(path, "its sha256 is gone", advice)
+        raise damaged(path, "its sha256 is missing", advice)
 
 
 def _first_line(error: Exception) -> str:

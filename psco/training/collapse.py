@@ -1,4 +1,4 @@
-"""A warning when training collapses: every image gets the same embedding."""
+"""Collapse: a network that embeds every image alike has learned nothing."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from psco.errors import PscoError
 from psco.training.checkpoint import METRICS
 from psco.training.logging import Logger, Row, read_metrics
 
-LEAST_STD = 0.1
-PATIENCE = 5  # rows of the training curves in a row
+MIN_EMBEDDING_STD = 0.1
+PATIENCE = 5  # consecutive rows of the training curves
+_COLUMN = "embedding_std"
 
 
 def collapse_warning(rows: Sequence[Row]) -> str | None:
-    """Return a sentence if the embeddings have collapsed, else None.
+    """Return a warning if the embeddings have collapsed, else None.
 
     Parameters
     ----------
     rows
-        The training curves so far; the last few decide. Rows without an ``embedding_std``
-        (see `psco.methods.base.embedding_std`) count as not collapsed.
+        The training curves so far, of which the last few decide. Rows without an embedding standard
+        deviation, which some methods do not log, never count as collapsed.
     """
     last = rows[-PATIENCE:]
-    if len(last) < PATIENCE or not all(row.get("embedding_std", 1.0) < LEAST_STD for row in last):
+    if len(last) < PATIENCE or not all(row.get(_COLUMN, 1.0) < MIN_EMBEDDING_STD for row in last):
         return None
     return (
-        f"the embeddings have collapsed: their standard deviation was "
-        f"{last[-1]['embedding_std']:.3f} at step {last[-1]['step']:.0f} and below {LEAST_STD} "
-        f"since step {last[0]['step']:.0f} or "
-        f"before (1: spread evenly, 0: the same for every image); check that the images differ, "
-        f"or try a lower train.learning_rate or weaker views"
+        f"the embeddings have collapsed: their standard deviation was {last[-1][_COLUMN]:.3f} at "
+        f"step {last[-1]['step']:.0f} and has been below {MIN_EMBEDDING_STD} since step "
+        f"{last[0]['step']:.0f} or earlier (1: evenly distributed, 0: all the same); check that "
+        f"the images differ, or try a lower train.learning_rate or weaker views"
     )
 
 
 def run_warning(folder: Path) -> str | None:
-    """Return the warning that the training curves of a run folder deserve, or None."""
+    """Return what to warn about in the training curves of a run folder, or None."""
     try:
         return collapse_warning(read_metrics(folder / METRICS))
-    except PscoError as error:  # damaged curves say nothing about the network
+    except PscoError as error:  # the curves are damaged, but the network is still usable
         return str(error)
 
 
 def collapse_watch() -> Logger:
-    """Return a logger that warns on stderr, once, when the embeddings collapse."""
+    """Return a logger that warns once on stderr when the embeddings collapse."""
     rows: list[Row] = []
     warned = False
 

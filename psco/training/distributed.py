@@ -1,7 +1,7 @@
-"""Starting the ranks of a run on Lightning Fabric, by itself or within torchrun and Slurm.
+"""Starting the ranks of a run with Lightning Fabric, from psco itself, torchrun or Slurm.
 
-Ranks that wait for one another do so in three ways: minutes until all have come, hours while one of
-them prepares the data for all, and no longer than the ``rank_timeout`` of the run once it trains.
+Ranks wait for one another for at most 5 minutes at the start, 24 hours while one of them prepares
+the data for all, and ``rank_timeout`` seconds during training.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from psco.ops.ranks import any_rank, rank, world_size
 
 Strategy = Literal["auto", "ddp"]
 RANK_TIMEOUT = 60.0  # seconds
-_JOINING, _PREPARING = timedelta(minutes=5), timedelta(hours=24)
-# DistributedDataParallel has a new name for it, and warns of the old one where it has.
-_NEW = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
-_FATE_SECONDS = 5.0  # until the system has told how a process ended
+_JOIN_TIMEOUT = timedelta(minutes=5)
+_PREPARE_TIMEOUT = timedelta(hours=24)
+# Newer versions of DistributedDataParallel have renamed the option and warn about the old name.
+_RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _RENAMED else "broadcast_buffers": False}
+_EXIT_SECONDS = 5.0  # to wait for the exit code of a process
 
 
 @dataclass(frozen=True)
 class Place:
-    """The processes of a run: ``devices`` on each of ``nodes`` machines, and who starts them."""
+    """The processes of a run, ``devices`` on each of ``nodes`` machines, and who starts them."""
 
     devices: int
     nodes: int
@@ -50,37 +51,37 @@ class Place:
 
     @property
     def ranks(self) -> int:
-        """Processes in all."""
+        """Total number of processes."""
         return self.devices * self.nodes
 
 
 def find_place(
     devices: int | None, nodes: int | None, environ: Mapping[str, str] = os.environ
 ) -> Place:
-    """Settle how many processes there are; None leaves it to torchrun or Slurm, else it is 1.
+    """Return how many processes there are; None takes the number of torchrun or Slurm, else 1.
 
     Raises
     ------
     InputError
-        If a number is less than 1, or torchrun or Slurm has started another number.
+        If a number is less than 1, or differs from what torchrun or Slurm has started.
     """
     for name, value in {"devices": devices, "nodes": nodes}.items():
         if value is not None and value < 1:
             raise InputError(f"{name} must be at least 1, not {value}")
-    started = _started_by_others(environ)
+    started = _started_by_launcher(environ)
     if started is None:
         return Place(devices or 1, nodes or 1, "psco")
-    for name, asked in {"devices": devices, "nodes": nodes}.items():
-        there = getattr(started, name)
-        if asked not in (None, there):
+    for name, requested in {"devices": devices, "nodes": nodes}.items():
+        actual = getattr(started, name)
+        if requested not in (None, actual):
             raise InputError(
-                f"--{name} {asked} was asked for, and {started.launcher} has started {there}; "
-                f"leave --{name} out, or make them agree"
+                f"--{name} is {requested}, but {started.launcher} has started {actual}; omit "
+                f"--{name}, or make the two agree"
             )
     return started
 
 
-def _started_by_others(environ: Mapping[str, str]) -> Place | None:
+def _started_by_launcher(environ: Mapping[str, str]) -> Place | None:
     def number(*names: str) -> int:
         return int(next((environ[name] for name in names if name in environ), "1"))
 
@@ -91,43 +92,43 @@ def _started_by_others(environ: Mapping[str, str]) -> Place | None:
         ranks, nodes = number("SLURM_NTASKS"), number("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
         if ranks > 1 and "SLURM_NTASKS_PER_NODE" not in environ:
             raise InputError(
-                f"Slurm has {ranks} tasks of which nobody knows how they spread over {nodes} "
-                f"nodes; give --ntasks-per-node instead of --ntasks"
+                f"Slurm does not say how its {ranks} tasks are distributed over {nodes} nodes; use "
+                f"--ntasks-per-node instead of --ntasks"
             )
         return Place(number("SLURM_NTASKS_PER_NODE"), nodes, "Slurm")
     return None
 
 
 def launch(place: Place, strategy: str, precision: Any) -> Fabric:
-    """Start all processes of a run and wait until they have found one another.
+    """Start all processes of a run and connect them.
 
-    Unless torchrun or Slurm has started them, the others run the command of this process again.
+    Unless torchrun or Slurm has started the other processes, they run this process's command again.
 
     Parameters
     ----------
     place
-        Where the processes are.
+        The processes.
     strategy
-        ``ddp``, every rank has the whole network; ``auto`` chooses.
+        ``ddp``: every rank has the whole network. ``auto`` chooses it.
     precision
-        Number format, as Lightning names them.
+        Number format, by Lightning's names.
 
     Raises
     ------
     InputError
-        If the strategy is not known, or the machine has not so many devices.
+        If the strategy is unknown, or the machine has too few devices.
     PscoError
-        If the others do not come.
+        If the processes cannot connect.
     """
     if strategy not in get_args(Strategy):
-        known = " or ".join(get_args(Strategy))
-        raise InputError(f"strategy must be {known}, not {strategy!r}")
+        allowed = " or ".join(get_args(Strategy))
+        raise InputError(f"strategy must be {allowed}, not {strategy!r}")
     if place.ranks == 1:
         return Fabric(devices=1, precision=precision)
     gpus = torch.cuda.device_count()
     if 0 < gpus < place.devices:
-        raise InputError(f"--devices {place.devices}, and this machine has {gpus} GPUs")
-    # The lines about every process that registers; what it says about dead ones is of interest.
+        raise InputError(f"--devices is {place.devices}, but this machine has {gpus} GPUs")
+    # Hide the line about each process that registers, but not the warnings about dead ones.
     logging.getLogger("lightning_fabric.utilities.distributed").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
     fabric = Fabric(
@@ -136,10 +137,10 @@ def launch(place: Place, strategy: str, precision: Any) -> Fabric:
         num_nodes=place.nodes,
         precision=precision,
         strategy=DDPStrategy(
-            # Numbers on the host travel by gloo, so that they wait for no device.
+            # Host values are sent with gloo, so that they do not wait for a device.
             process_group_backend="cpu:gloo,cuda:nccl" if gpus else "gloo",
-            timeout=_JOINING,
-            # All buffers are the same on all ranks anyway: synchronised statistics, gathered keys.
+            timeout=_JOIN_TIMEOUT,
+            # Buffers are already equal on all ranks: synchronised statistics, gathered keys.
             **_KEEP_BUFFERS,
         ),
     )
@@ -147,17 +148,17 @@ def launch(place: Place, strategy: str, precision: Any) -> Fabric:
         fabric.launch()
     except (RuntimeError, dist.DistError) as error:
         raise PscoError(
-            f"the {place.ranks} ranks have not found one another in {_JOINING}: "
-            f"{_first_line(error)}; on Slurm, start psco by srun"
+            f"the {place.ranks} ranks could not connect within {_JOIN_TIMEOUT}: "
+            f"{_first_line(error)}; on Slurm, start psco with srun"
         ) from None
-    _set_pg_timeout(_PREPARING)
+    _set_pg_timeout(_PREPARE_TIMEOUT)
     atexit.register(_leave)
     return fabric
 
 
 def _leave() -> None:
-    # Threads of the group that live on while the interpreter ends may abort it. They end with the
-    # group, if no network in a circle of references holds on to it.
+    # Threads of the process group that outlive it can abort the interpreter at exit. They end with
+    # the group once no network in a reference cycle holds on to it.
     gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -165,7 +166,7 @@ def _leave() -> None:
 
 @contextmanager
 def local_rank_zero_first(fabric: Fabric) -> Iterator[None]:
-    """Let the first rank of every machine do something before the others, which find it done."""
+    """Run the block on the first rank of every machine before the other ranks."""
     if fabric.local_rank > 0:
         _wait(fabric)
     yield
@@ -182,14 +183,14 @@ def _wait(fabric: Fabric) -> None:
 
 @contextmanager
 def training_together(fabric: Fabric, timeout: float) -> Iterator[None]:
-    """Say which rank has gone, when one has, instead of what its absence did to the others.
+    """Turn the errors that a lost rank causes on the others into one that names the lost rank.
 
     Parameters
     ----------
     fabric
-        What `launch` gave.
+        What `launch` returned.
     timeout
-        Seconds after which a rank that does not answer counts as gone.
+        Seconds after which a rank that does not respond counts as lost.
     """
     if world_size() == 1:
         yield
@@ -205,17 +206,18 @@ def training_together(fabric: Fabric, timeout: float) -> Iterator[None]:
         if not _is_about_ranks(error):
             raise
         raise _lost(fabric, error) from None
-    _set_pg_timeout(_PREPARING)
+    _set_pg_timeout(_PREPARE_TIMEOUT)
 
 
 def _lost(fabric: Fabric, error: RuntimeError) -> PscoError:
-    """Make the error of a rank that was left alone, and end what this process has started."""
+    """Return the error for a lost rank, and kill the processes that this one has started."""
     processes: list[subprocess.Popen[Any]] = getattr(fabric.strategy.launcher, "procs", [])
-    fate = _fate(processes) or _first_line(error)
+    reason = exit_reason(processes) or _first_line(error)
     for process in processes:
-        process.kill()  # one that hangs would stay for ever
+        process.kill()  # a hanging one would stay forever
     return PscoError(
-        f"rank {rank()} has lost another rank: {fate}; --resume continues from the last checkpoint"
+        f"rank {rank()} has lost another rank: {reason}; --resume continues from the last "
+        f"checkpoint"
     )
 
 
@@ -224,14 +226,17 @@ def _is_about_ranks(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
 
 
-def _fate(processes: Sequence[subprocess.Popen[Any]]) -> str | None:
-    """Tell how the first of the processes that this one has started ended; None if none has."""
-    until = time.monotonic() + _FATE_SECONDS
+def exit_reason(processes: Sequence[subprocess.Popen[Any]]) -> str | None:
+    """Return how the first failed process ended, such as ``"rank 1 was killed by SIGKILL"``.
+
+    The processes are the ranks after this one. None if none of them has failed.
+    """
+    until = time.monotonic() + _EXIT_SECONDS
     while processes and time.monotonic() < until:
         for number, process in enumerate(processes, start=1):
             code = process.poll()
             if code:
-                how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with code {code}"
+                how = f"was killed by {_signal(-code)}" if code < 0 else f"exited with code {code}"
                 return f"rank {rank() + number} {how}"
         time.sleep(0.05)
     return None
@@ -245,6 +250,6 @@ def _signal(number: int) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """Give what gloo or the store has to say, without the place in its source and its advice."""
+    """Return the first line of an error of gloo or the store, without source place and advice."""
     line = str(error).strip().split("\n")[0]
     return re.sub(r"^\[[^]]*\.cc:\d+\] |\. This is typically.*$", "", line)

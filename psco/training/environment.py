@@ -1,4 +1,4 @@
-"""The process that trains: its memory allocator and a record of its surroundings."""
+"""The training process: its memory allocator, and a record of software and machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import ctypes
 import os
 import platform
 import sys
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from psco.ops.native import absence
 from psco.version import __version__
 
-# From <malloc.h>: the sizes from which glibc maps memory anew, and gives freed memory back.
+# From <malloc.h>: the sizes above which glibc maps new memory, and returns freed memory.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _ONE_GIB = 1 << 30
 
@@ -21,14 +24,14 @@ def keep_freed_memory() -> bool:
     """Let glibc reuse large freed blocks instead of unmapping them.
 
     The activations of a training step are blocks of tens of megabytes. By default glibc maps and
-    unmaps each of them in every step, and the page faults cost a third of the step or more; with
-    both thresholds at 1 GiB the blocks stay in the heap. The process keeps its peak memory in turn.
-    Set ``PSCO_MALLOC=default`` to leave the allocator alone.
+    unmaps each of them in every step, and the page faults take a third of the step or more. With
+    both thresholds at 1 GiB the blocks stay in the heap; in return, the process keeps its peak
+    memory. ``PSCO_MALLOC=default`` leaves the allocator unchanged.
 
     Returns
     -------
     bool
-        Whether the allocator was set: False without glibc, or when told to leave it.
+        Whether the allocator was changed: False without glibc or with ``PSCO_MALLOC=default``.
     """
     if os.environ.get("PSCO_MALLOC") == "default" or platform.libc_ver()[0] != "glibc":
         return False
@@ -42,9 +45,7 @@ def keep_freed_memory() -> bool:
 
 
 def environment() -> dict[str, Any]:
-    """Describe the software and the machine, for ``env.json`` and ``psco doctor``."""
-    import torch
-
+    """Return versions, machine and command, for ``env.json`` and ``psco doctor``."""
     packages = ("numpy", "pillow", "lightning-fabric", "safetensors", "scikit-learn")
     return {
         "psco": __version__,
@@ -54,13 +55,23 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "kernels": _kernels(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "command": _command(),
     }
 
 
+def _kernels() -> dict[str, Any]:
+    """Return which C kernels can take part in a step, or why there are none."""
+    reason = absence()
+    if reason is not None:
+        return {"used": False, "reason": reason}
+    sources = resources.files("psco.ops.native").iterdir()
+    return {"used": True, "names": sorted(f.name[:-2] for f in sources if f.name.endswith(".c"))}
+
+
 def _command() -> list[str]:
-    """Give the command line without the place of the program."""
+    """Return the command line without the path of the program."""
     name = Path(sys.argv[0]).name
     return ["psco" if name == "__main__.py" else name, *sys.argv[1:]]
 

@@ -1,7 +1,7 @@
-"""The order in which training sees the images, a pure function of (seed, batch number).
+"""The order in which training sees the images, as a function of (seed, batch number) alone.
 
-`Feed` shuffles the whole set, `EpisodeFeed` draws few-shot tasks from its classes, `StreamFeed` (in
-``psco.training.stream``) reads tar shards from end to end.
+`Feed` shuffles the whole data set, `EpisodeFeed` draws few-shot tasks from its classes, and
+`StreamFeed` (in ``psco.training.stream``) reads tar shards in order.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Batch = tuple[Tensor, Tensor | None]
 
 
 class Feed(Dataset[Batch]):
-    """Endless shuffled mini-batches; an epoch is one permutation without its incomplete rest.
+    """Endless shuffled mini-batches; an epoch is a permutation without the incomplete last batch.
 
-    ``feed[number]`` is the batch ``number``: images (B, C, H, W) uint8 and, where the data set has
-    them, labels (B,) int64, which are for diagnostics and for supervised methods.
+    ``feed[number]`` is batch ``number``: images (B, C, H, W) uint8 and, if the data set has labels,
+    labels (B,) int64, for diagnostics and supervised methods.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ class Feed(Dataset[Batch]):
     batch_size
         Images in a batch.
     seed
-        With the epoch's number it decides the permutation.
+        Determines the permutations, together with the number of the epoch.
     workers
-        Processes that gather and decode batches ahead. None: one for each core if the images are
-        decoded at every access, none if they are in memory. The batches are the same in any case.
+        Processes that gather and decode batches ahead. None means one per core if images are
+        decoded on access, and none if they are in memory. The batches do not depend on it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Feed(Dataset[Batch]):
         self.batches_per_epoch = len(images) // batch_size
 
     def indices(self, number: int) -> np.ndarray:
-        """Give the (B,) indices of batch ``number`` (from 0)."""
+        """Return the (B,) indices of batch ``number`` (from 0)."""
         epoch, place = divmod(number, self.batches_per_epoch)
         if epoch != self._epoch:
             random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
@@ -75,7 +75,7 @@ class Feed(Dataset[Batch]):
         return indices
 
     def split(self, rank: int, ranks: int) -> None:
-        """Keep the rows of one rank of every batch; sizes and numbers stay those of all ranks.
+        """Keep only one rank's rows of every batch; sizes and numbers still refer to whole batches.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Feed(Dataset[Batch]):
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """First row and size of the whole batch if this feed gives a part of it, else None."""
+        """First row and size of the whole batch if this feed yields a part of it, else None."""
         return None if self._rows.start is None else (self._rows.start, self.batch_size)
 
     def __getitem__(self, number: int) -> Batch:
@@ -97,14 +97,14 @@ class Feed(Dataset[Batch]):
         return to_batch(self._set.images[indices]), labels
 
     def batches(self, start: int) -> Iterator[Batch]:
-        """Give the batches ``start``, ``start + 1``, ... without end."""
+        """Yield the batches ``start``, ``start + 1``, ... without end."""
         return self._load(self, itertools.count(start))
 
     def _load(self, dataset: Dataset[Batch], keys: Iterable[Any]) -> Iterator[Batch]:
-        """Let the workers make ``dataset[key]`` for each key."""
+        """Yield ``dataset[key]`` for each key, computed by the workers."""
         loader = DataLoader(
-            _Telling(dataset),
-            batch_size=None,  # an item is a batch already
+            _WithErrors(dataset),
+            batch_size=None,  # an item already is a batch
             sampler=keys,
             num_workers=self._workers,
             pin_memory=torch.cuda.is_available(),
@@ -116,8 +116,8 @@ class Feed(Dataset[Batch]):
             yield batch
 
 
-class _Telling(Dataset[Batch | InputError]):
-    """Gives what is wrong with the input, where DataLoader would raise it with a traceback."""
+class _WithErrors(Dataset[Batch | InputError]):
+    """Returns InputErrors, because DataLoader would wrap the worker's traceback around them."""
 
     def __init__(self, dataset: Dataset[Batch]) -> None:
         self._dataset = dataset
@@ -130,19 +130,19 @@ class _Telling(Dataset[Batch | InputError]):
 
 
 def check_split(batch_size: int, ranks: int) -> None:
-    """Raise InputError unless every rank can have the same number of images of a batch."""
+    """Raise InputError unless all ranks can have the same number of images of a batch."""
     if batch_size % ranks:
         raise InputError(
-            f"a batch of {batch_size} images cannot be split over {ranks} ranks evenly; "
+            f"a batch of {batch_size} images cannot be split evenly over {ranks} ranks; "
             f"--set train.batch_size={-(-batch_size // ranks) * ranks}"
         )
 
 
 class EpisodeFeed(Feed):
-    """Endless few-shot tasks: the images of a batch are those of T tasks, class by class.
+    """Endless few-shot tasks: a batch holds the images of T tasks, class by class.
 
-    Their order is that of (T, N, K + Q), the K supports of a class before its Q queries. What an
-    epoch is follows from the number of images alone.
+    The order is that of (T, N, K + Q), the K supports of a class before its Q queries. An epoch is
+    as many batches as the number of images allows.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class EpisodeFeed(Feed):
     episode
         The shape of a batch.
     seed, workers
-        As of `Feed`.
+        See `Feed`.
 
     Raises
     ------
@@ -167,16 +167,16 @@ class EpisodeFeed(Feed):
             drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
         except InputError as error:
             raise InputError(
-                f"the training tasks do not fit {images.name!r}: {error}; lower method.ways, "
+                f"{images.name!r} is too small for the training tasks: {error}; lower method.ways, "
                 f"method.shots or method.queries"
             ) from None
-        # Tasks of a step are drawn one by one: together they may have more images than the set.
+        # The tasks of a step are independent: together they may have more images than the set.
         super().__init__(images, min(episode.images, len(images)), seed, workers)
         self.batch_size = episode.images
         self._drawer = drawer
         self._tasks = episode.tasks
 
     def indices(self, number: int) -> np.ndarray:
-        """Give the (B,) indices of batch ``number`` (from 0)."""
+        """Return the (B,) indices of batch ``number`` (from 0)."""
         stream = np.random.Philox(key=[self._seed, number])
         return self._drawer.draw(stream, self._tasks).reshape(-1)

@@ -1,7 +1,7 @@
-"""Training curves: averages over a few steps, as rows of a CSV file and of TensorBoard.
+"""Training curves: averages over a few steps, as rows of a CSV file and in TensorBoard.
 
-The last column of the file, ``check``, has a checksum of the row and of the names of its columns.
-Files of format 1 have no such column.
+The last column of the file, ``check``, is a checksum of the row and of the column names. Files of
+format 1 have no such column.
 """
 
 from __future__ import annotations
@@ -37,31 +37,28 @@ class Meter:
         self._count += 1
 
     def read(self) -> dict[str, float]:
-        """Give the averages and start anew."""
+        """Return the averages and start again."""
         averages = {name: float(value) / self._count for name, value in self._sums.items()}
         self._sums, self._count = {}, 0
         return averages
 
 
 def csv_logger(path: Path, done: int) -> Logger:
-    """Append rows to a CSV file.
+    """Return a logger that appends rows to a CSV file.
+
+    It raises OSError if a row cannot be written; the next call then also writes what is missing.
 
     Parameters
     ----------
     path
-        The file; rows beyond step ``done`` are dropped first: a resumed run makes them again.
+        The file. Rows after step ``done`` are removed first: a resumed run computes them again.
     done
-        Steps already done, 0 for a new run.
-
-    Returns
-    -------
-    Logger
-        Raises OSError if a row cannot be written; the next call writes what is missing, too.
+        Steps already taken, 0 for a new run.
     """
     rows = [row for row in read_metrics(path) if row["step"] <= done]
     columns = list(rows[0]) if rows else []
-    with atomic_path(path) as aside:
-        aside.write_text("".join([_header(columns), *(_line(row, columns) for row in rows)]))
+    with atomic_path(path) as temporary:
+        temporary.write_text("".join([_header(columns), *(_line(row, columns) for row in rows)]))
     file = path.open("ab", buffering=0)
     unwritten = b""
 
@@ -71,7 +68,7 @@ def csv_logger(path: Path, done: int) -> Logger:
             columns.extend(row)
             unwritten += _header(columns).encode()
         unwritten += _line(row, columns).encode()
-        while unwritten:  # where the disk is full, a row may get there in part
+        while unwritten:  # on a full disk only part of a row may be written
             unwritten = unwritten[file.write(unwritten) :]
 
     return log
@@ -91,7 +88,7 @@ def _checksum(columns: Sequence[str], values: Sequence[str]) -> str:
 
 
 def tensorboard_logger(folder: Path) -> Logger:
-    """Write rows as TensorBoard scalars (extra ``tensorboard``)."""
+    """Return a logger that writes rows as TensorBoard scalars (extra ``tensorboard``)."""
     writer = import_optional("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder))
 
     def log(row: Row) -> None:
@@ -103,14 +100,14 @@ def tensorboard_logger(folder: Path) -> Logger:
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Read the rows of ``metrics.csv``; none if there is no such file yet.
+    """Return the rows of ``metrics.csv``, or none if there is no file yet.
 
-    A last line that a crash has cut short is left out.
+    An incomplete last line, as a crash leaves it, is skipped.
 
     Raises
     ------
     PscoError
-        If a row is not as it was written.
+        If a row is damaged.
     """
     if not path.is_file():
         return []
@@ -127,14 +124,14 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 def _is_cut(line: str, columns: Sequence[str]) -> bool:
-    """Say whether a line is only the beginning of one, as a crash leaves it."""
+    """Whether a line is incomplete, as a crash leaves it."""
     values = line.split(",")
-    whole = len(_checksum([], []))
-    return not line.endswith("\n") and (len(values) < len(columns) or len(values[-1]) < whole)
+    length = len(_checksum([], []))
+    return not line.endswith("\n") and (len(values) < len(columns) or len(values[-1]) < length)
 
 
 def _read_line(line: str, columns: Sequence[str]) -> dict[str, float] | None:
-    """Give the numbers of a line, or None if it has not as many or its checksum differs."""
+    """Return the numbers of a line, or None if one is missing or the checksum differs."""
     values = line.split(",")
     if len(values) != len(columns):
         return None

@@ -1,4 +1,4 @@
-"""The training loop: step after step, on Lightning Fabric, saved so that none is lost for good."""
+"""The training loop, on Lightning Fabric: steps, training curves and checkpoints."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ from psco.training.logging import Logger, Meter
 from psco.training.schedule import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
 
-SETTLING = 64  # batches, or an epoch if it is shorter, that statistics of mean weights come from
+BN_RECALIBRATION_BATCHES = 64  # or one epoch, if that is shorter
 
 
 class Loop:
     """A run in progress.
 
-    Everything random in step t depends on (seed, t) alone, so the state of a run is its weights,
-    the optimiser's momenta, the queue and the number of steps done.
+    Everything random in step t depends on (seed, t) alone, so the state of a run consists of its
+    weights, the optimiser's momenta, the queue and the number of steps taken.
 
     Parameters
     ----------
     method
-        What is trained.
+        The method to train.
     views, feed
-        Where the two views of a batch come from.
+        The pair of views, and the batches of images. On several ranks the feed yields the rows of
+        this rank.
     recipe
         The settings.
     folder
-        The run folder that checkpoints go to.
+        The run folder, for checkpoints.
     fabric
-        Where the run takes place; None for one device. The feed gives the share of this rank.
+        Devices and precision; None for one device.
     """
 
     def __init__(
@@ -72,25 +73,25 @@ class Loop:
         self.average = WeightAverage(self.method.module) if train.average_last > 0 else None
         self.step = 0
         self._saved_step: int | None = None
-        self._seconds_before, self._begun = 0.0, time.monotonic()
-        # The first step with a loss that is not finite; read where a row is logged or a checkpoint
-        # written, so that no step waits for the device.
+        self._earlier_seconds, self._started = 0.0, time.monotonic()
+        # The first step with a loss that is not finite. It is read only when a row is logged or a
+        # checkpoint written, so that no step waits for the device.
         self._first_bad = torch.full((), -1, device=self.fabric.device)
 
     @property
     def seconds(self) -> float:
-        """Time spent in this run, earlier sittings included."""
-        return self._seconds_before + time.monotonic() - self._begun
+        """Time spent on this run, including the time before it was resumed."""
+        return self._earlier_seconds + time.monotonic() - self._started
 
     @property
     def done(self) -> float:
-        """The share of the run that is over, in [0, 1]."""
-        if self.schedule.steps is None:  # all ranks go by one clock
+        """The fraction of the run that is done, in [0, 1]."""
+        if self.schedule.steps is None:  # all ranks follow the clock of rank 0
             return self.schedule.done(self.step, broadcast(self.seconds))
         return self.schedule.done(self.step, self.seconds)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `save` has written."""
+        """Continue from a state that `save` wrote."""
         load_weights(self.method.module, state["method"], self.folder / RESUME)
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = self._saved_step = state["step"]
@@ -98,12 +99,23 @@ class Loop:
             self.average.load_state_dict(state["average"], self.folder / RESUME)
         if rank() == 0:
             restore_model(self.folder, self._model, self.recipe, self.step)
-        self._seconds_before = state["seconds"]
+        self._earlier_seconds = state["seconds"]
 
     def save(self, extra: dict[str, Any]) -> None:
-        """Write a checkpoint, unless the weights have gone bad or nothing is new."""
+        """Write a checkpoint unless there is one of this step already.
+
+        Parameters
+        ----------
+        extra
+            Entries to add to the state.
+
+        Raises
+        ------
+        PscoError
+            If the loss is not finite; the previous checkpoint stays.
+        """
         self._require_finite()
-        self._settle_average()
+        self._recalibrate_average()
         if self._saved_step == self.step:
             return
         if rank() == 0:
@@ -122,23 +134,23 @@ class Loop:
         due: Callable[[int, float], bool],
         stop: Callable[[], bool],
     ) -> None:
-        """Train to the end of the schedule, or until ``stop()``; the caller saves the last state.
+        """Train to the end of the schedule or until ``stop()``; the caller saves the last state.
 
         Parameters
         ----------
         loggers
-            Called with the averages of every ``log_steps`` steps.
+            Called every ``log_steps`` steps with the averages over these steps.
         bar
-            Shows progress.
+            The progress bar.
         save
             Writes a checkpoint.
         due
-            Whether one is due after this many steps at this time (monotonic seconds).
+            Whether a checkpoint is due, given the steps taken and the monotonic time.
         stop
-            Whether to end before the next step.
+            Whether to stop before the next step.
         """
         train = self.recipe.train
-        meter, mark, marked_step = Meter(), time.monotonic(), self.step
+        meter, logged_at, logged_step = Meter(), time.monotonic(), self.step
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
         while self.done < 1 and not any_rank(stop()):
@@ -149,9 +161,9 @@ class Loop:
             if self.step % train.log_steps == 0 or self.done >= 1:
                 self._require_finite()
                 now = time.monotonic()
-                images = (self.step - marked_step) * self.feed.batch_size * train.accumulate
-                row = self._row(averaged(meter.read()), images / (now - mark))
-                mark, marked_step = now, self.step
+                images = (self.step - logged_step) * self.feed.batch_size * train.accumulate
+                row = self._row(averaged(meter.read()), images / (now - logged_at))
+                logged_at, logged_step = now, self.step
                 for log in loggers:
                     log(row)
                 speed = f"{row['images_per_s']:.0f} images/s"
@@ -191,26 +203,26 @@ class Loop:
     @property
     def _model(self) -> Method:
         """The network that the run keeps: with averaged weights at its end, if there are any."""
-        if self.average is not None and self.average.settled:
+        if self.average is not None and self.average.recalibrated:
             return self.average.method
         method: Method = self.method.module
         return method
 
-    def _settle_average(self) -> None:
-        """Make the average ready for use at the end of the run, once."""
+    def _recalibrate_average(self) -> None:
+        """Measure the BatchNorm statistics of the averaged weights, once, at the end of the run."""
         average = self.average
-        if average is None or average.settled or not average.steps or self.done < 1:
+        if average is None or average.recalibrated or not average.steps or self.done < 1:
             return
-        number = min(SETTLING, self.feed.batches_per_epoch)
+        number = min(BN_RECALIBRATION_BATCHES, self.feed.batches_per_epoch)
         batches = itertools.islice(self.feed.batches(0), number)
-        average.settle(
+        average.recalibrate(
             self._views(self.fabric.to_device(images), place)[0]
             for place, (images, _) in enumerate(batches)
         )
         self._saved_step = None
 
     def _sums_of_own(self, own: bool) -> AbstractContextManager[Any]:
-        """Leave gradients that are still being accumulated to their rank."""
+        """Keep the gradients on this rank while they are being accumulated."""
         if not own or world_size() == 1:
             return nullcontext()
         return self.fabric.no_backward_sync(self.method)
@@ -249,7 +261,7 @@ class Loop:
         )
 
     def _remedy(self, step: int) -> str:
-        # A batch and its views depend on (seed, step) alone: they can be looked at once more.
+        # A batch and its views depend on (seed, step) alone, so they can be computed again.
         accumulate = self.recipe.train.accumulate
         first = step * accumulate
         batches = itertools.islice(self.feed.batches(first), accumulate)
@@ -259,9 +271,9 @@ class Loop:
             for view in self._views(self.fabric.to_device(images), number)
         ):
             return "try a lower train.learning_rate or more train.warmup_steps"
-        return "its views have numbers that are not finite: look at the views, not at the settings"
+        return "its views contain values that are not finite: check the views, not the settings"
 
     def _last_saved(self) -> str:
         if self._saved_step is None:
-            return "no checkpoint was saved before it"
+            return "there is no earlier checkpoint"
         return f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"

@@ -1,4 +1,4 @@
-"""How long a run is, its learning rate on the way, and the optimiser that follows it."""
+"""The length of a run, its learning rate, and its optimiser."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from psco.recipes.recipe import TrainSettings
 
 @dataclass(frozen=True)
 class Schedule:
-    """Decay per step with an optional linear warm-up.
+    """The learning rate of each step: an optional linear warm-up, then a decay.
 
     Parameters
     ----------
     peak
-        Learning rate at the top, scaled to the images of a step.
+        Highest learning rate, scaled to the images of a step.
     warmup_steps
-        Steps of linear rise.
+        Steps of linear increase.
     steps
-        Length of the run in steps, or None when it is limited by time.
+        Length of the run in steps; None if it is limited by time.
     seconds
-        Length of the run in seconds, or None when it is limited by steps. Such a run ends in time
-        whatever the speed of the machine, so two of them are not the same to the bit.
+        Length of the run in seconds; None if it is limited by steps. The number of steps in a given
+        time varies, so two such runs are not bit-identical.
     decay, halving_steps
-        How the rate falls: by a cosine to zero, by half every so many steps, or not at all.
+        Decay by a cosine to zero, by half every ``halving_steps`` steps, or not at all.
     """
 
     peak: float
@@ -40,13 +40,13 @@ class Schedule:
     halving_steps: int = 2000
 
     def done(self, step: int, seconds: float) -> float:
-        """Give the share of the run that is over before ``step``, in [0, 1]."""
+        """Return the fraction of the run that is done before ``step``, in [0, 1]."""
         if self.steps is not None:
             return min(1.0, step / self.steps)
         return min(1.0, seconds / (self.seconds or 1.0))
 
     def learning_rate(self, step: int, done: float) -> float:
-        """Give the learning rate of ``step`` (from 0), at the share ``done`` of the run."""
+        """Return the learning rate of ``step`` (from 0), with the fraction ``done`` completed."""
         if step < self.warmup_steps:
             return self.peak * (step + 1) / self.warmup_steps
         if self.decay == "cosine":
@@ -57,7 +57,7 @@ class Schedule:
 
 
 def schedule_for(train: TrainSettings, batches_per_epoch: int) -> Schedule:
-    """Make the schedule of a recipe for a data set of so many batches."""
+    """Return the schedule of a recipe for a data set with ``batches_per_epoch`` batches."""
     scale = train.batch_size * train.accumulate / 256 if train.optimizer == "sgd" else 1.0
     steps = train.steps
     if train.epochs is not None:
@@ -73,7 +73,7 @@ def schedule_for(train: TrainSettings, batches_per_epoch: int) -> Schedule:
 
 
 def build_optimizer(method: nn.Module, train: TrainSettings, rate: float) -> Optimizer:
-    """Make the optimiser of a recipe for what is to be trained in a method."""
+    """Return the optimiser of a recipe for the trainable parameters of a method."""
     parameters = [p for p in method.parameters() if p.requires_grad]
     if train.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=rate, weight_decay=train.weight_decay)

@@ -1,9 +1,9 @@
-"""Tar shards read from end to end, for places where reading here and there is slow.
+"""Tar shards read in order, for storage where random access is slow.
 
-An epoch puts the shards into a random order and gives each rank an equal, unbroken part of all the
-images in that order. A buffer of encoded images shuffles them on their way. All of it follows from
-(seed, epoch) and the index of the shards, so the number of a batch is also the position in every
-shard, and a resumed run fills its buffer with exactly what was in it.
+In an epoch, the shards come in a random order, and each rank reads an equal, contiguous part of
+their images. A buffer of encoded images shuffles them. Everything follows from (seed, epoch) and
+the index of the shards, so the number of a batch determines the position in every shard, and a
+resumed run fills its buffer with exactly what was in it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from psco.training.feed import Batch, Feed
 from psco.views import to_batch
 
 Encoded = tuple[np.ndarray, list[bytes]]  # (B,) numbers of images, and their contents
-_AHEAD = 2  # batches that are read before they are asked for
+_READ_AHEAD = 2  # batches
 
 
 class StreamFeed(Feed):
-    """Endless mini-batches from shards that are read in order, each byte once in an epoch.
+    """Endless mini-batches from shards read in order, each byte once per epoch.
 
-    ``feed.batches(n)`` reads forward only; ``feed[n]`` gives the same batch by looking for its
-    images. In an epoch each image comes once on one of the ranks, except for an incomplete rest.
+    ``feed.batches(n)`` only reads forward; ``feed[n]`` returns the same batch by random access. In
+    an epoch each image appears once on one of the ranks, except for the incomplete last batch.
 
     Parameters
     ----------
     images
         A data set of tar shards.
     batch_size
-        Images in a batch of all ranks together.
+        Images in a batch, all ranks together.
     seed
-        With the epoch's number it decides the order of shards and the shuffling.
+        Determines the order of shards and the shuffling, together with the number of the epoch.
     workers
-        Processes that decode; see `Feed`. Reading is done by a thread of this process.
+        Processes that decode; see `Feed`. A thread of this process reads.
     buffer
-        Encoded images to choose from at random; it takes memory and time at the start.
+        Encoded images in the shuffle buffer. A larger one takes more memory and a longer start.
     rank, ranks
         See `split`.
 
@@ -69,7 +69,7 @@ class StreamFeed(Feed):
         super().__init__(images, batch_size, seed, workers)
         if not isinstance(images.images, LazyImages) or not isinstance(images.images.files, Shards):
             raise InputError(
-                f"only tar shards are read from end to end, and {images.name!r} is none; "
+                f"train.shuffle_buffer is for tar shards, and {images.name!r} is not in shards; "
                 f"--set train.shuffle_buffer=0"
             )
         if buffer < 1:
@@ -78,13 +78,13 @@ class StreamFeed(Feed):
         self.split(rank, ranks)
 
     def split(self, rank: int, ranks: int) -> None:
-        """Read the part of one rank alone; sizes and numbers stay those of all ranks.
+        """Read only one rank's part; sizes and numbers still refer to whole batches.
 
         Parameters
         ----------
         rank, ranks
-            Which part this is, from 0, and of how many. It has ``batch_size / ranks`` images of
-            each batch.
+            Number of this rank, from 0, and of all ranks. A rank has ``batch_size / ranks`` images
+            of each batch.
 
         Raises
         ------
@@ -93,31 +93,31 @@ class StreamFeed(Feed):
         """
         if not 0 <= rank < ranks or self.batch_size % ranks:
             raise InputError(
-                f"rank {rank} of {ranks} cannot have its share of a batch of {self.batch_size} "
-                f"images; --set train.batch_size={-(-self.batch_size // ranks) * ranks}"
+                f"a batch of {self.batch_size} images cannot be split evenly for rank {rank} of "
+                f"{ranks}; --set train.batch_size={-(-self.batch_size // ranks) * ranks}"
             )
         self._rank, self._ranks, self._own = rank, ranks, self.batch_size // ranks
-        self._length = self.batches_per_epoch * self._own  # images of an epoch here
+        self._length = self.batches_per_epoch * self._own  # images of an epoch on this rank
         self._buffer = min(self._size, self._length)
         self._epoch = -1
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """First row and size of the whole batch if this feed gives a part of it, else None."""
+        """First row and size of the whole batch if this feed yields a part of it, else None."""
         return None if self._ranks == 1 else (self._rank * self._own, self.batch_size)
 
-    def plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Give what is read in an epoch, and in which order it comes out of the buffer.
+    def epoch_order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is read in an epoch, and the order in which it leaves the buffer.
 
         Returns
         -------
         stream
-            (m,) int64, the images in the order of reading.
+            (m,) int64, the images in reading order.
         order
-            (m,) int64, a permutation of the places in ``stream``: at time t comes ``order[t]``,
-            which is below t + buffer.
+            (m,) int64, a permutation of the positions in ``stream``: ``order[t]`` leaves the buffer
+            at time t and is below t + buffer.
         """
-        # All ranks draw the same order of shards, and then each its own shuffling.
+        # All ranks draw the same order of shards; each then shuffles by itself.
         common = np.random.Philox(key=[self._seed, epoch])
         shards = np.random.Generator(common).permutation(len(self._shards.paths))
         counts = np.diff(self._shards.first)[shards]
@@ -131,30 +131,30 @@ class StreamFeed(Feed):
         return np.concatenate(parts), shuffle_buffer(self._length, self._buffer, own)
 
     def indices(self, number: int) -> np.ndarray:
-        """Give the (B / ranks,) indices of batch ``number`` (from 0) on this rank."""
+        """Return the (B / ranks,) indices of batch ``number`` (from 0) on this rank."""
         epoch, place = divmod(number, self.batches_per_epoch)
         if epoch != self._epoch:
-            stream, order = self.plan(epoch)
+            stream, order = self.epoch_order(epoch)
             self._epoch, self._order = epoch, stream[order]
         indices: np.ndarray = self._order[place * self._own : (place + 1) * self._own]
         return indices
 
     def batches(self, start: int) -> Iterator[Batch]:
-        """Give the batches ``start``, ``start + 1``, ... without end."""
-        # Read here and decoded by the workers, so that batches do not depend on their number.
+        """Yield the batches ``start``, ``start + 1``, ... without end."""
+        # This process reads and the workers decode, so batches do not depend on the workers.
         decoder = _Decoder(self._images, self._set.labels)
         return self._load(decoder, _read_ahead(self._encoded(start)))
 
     def _encoded(self, start: int) -> Iterator[Encoded]:
-        """Give the batches from ``start`` on, not decoded yet."""
+        """Yield the batches from ``start`` on, not yet decoded."""
         incoming = self._incoming(start)
         held: dict[int, tuple[int, bytes]] = {}  # by position, counted through all epochs
         last = -1
         for epoch in itertools.count(start // self.batches_per_epoch):
-            order = self.plan(epoch)[1] + epoch * self._length
+            order = self.epoch_order(epoch)[1] + epoch * self._length
             skipped = max(start - epoch * self.batches_per_epoch, 0)
             for place in range(skipped * self._own, self._length, self._own):
-                # What comes at time t is below t + buffer; see `plan`.
+                # What leaves the buffer at time t entered before t + buffer; see `epoch_order`.
                 until = epoch * self._length + place + self._own + self._buffer - 2
                 while last < until:
                     last, number, content = next(incoming)
@@ -163,14 +163,14 @@ class StreamFeed(Feed):
                 yield np.array([n for n, _ in chosen]), [content for _, content in chosen]
 
     def _incoming(self, start: int) -> Iterator[tuple[int, int, bytes]]:
-        """Read what is in the buffer before batch ``start``, and all that enters it later.
+        """Read what is in the buffer before batch ``start`` and everything that enters it later.
 
-        Yields positions, counted through all epochs and ascending, image numbers and contents.
+        Yields positions (ascending, counted through all epochs), image numbers and contents.
         """
 
         def places() -> Iterator[tuple[int, int]]:
             for epoch in itertools.count(start // self.batches_per_epoch):
-                stream, order = self.plan(epoch)
+                stream, order = self.epoch_order(epoch)
                 done = max(start - epoch * self.batches_per_epoch, 0) * self._own
                 left = np.sort(order[done:])
                 yield from zip(
@@ -184,7 +184,7 @@ class StreamFeed(Feed):
 
 
 class _Decoder(Dataset[Batch]):
-    """What worker processes do: turn encoded images into a batch."""
+    """Decodes batches; this is what the worker processes do."""
 
     def __init__(self, images: LazyImages, labels: np.ndarray | None) -> None:
         self._images, self._labels = images, labels
@@ -196,19 +196,19 @@ class _Decoder(Dataset[Batch]):
 
 
 def shuffle_buffer(length: int, size: int, random: np.random.Generator) -> np.ndarray:
-    """Give the order in which a shuffle buffer lets out what enters it in order.
+    """Return the order in which items that enter a shuffle buffer in order leave it.
 
-    The buffer is filled; then one of its places is drawn at a time, let out and filled with what
-    comes next; in the end the rest comes out at random.
+    First the buffer is filled. Then a random item leaves and the next one takes its place, until
+    all have entered; the rest leaves in random order.
 
     Parameters
     ----------
     length
-        How much goes through.
+        Number of items.
     size
-        Places of the buffer, from 1 to ``length``.
+        Size of the buffer, from 1 to ``length``.
     random
-        Decides.
+        Source of random numbers.
 
     Returns
     -------
@@ -225,10 +225,10 @@ def shuffle_buffer(length: int, size: int, random: np.random.Generator) -> np.nd
 
 
 def _read_ahead(batches: Iterator[Encoded]) -> Iterator[Encoded]:
-    """Let a thread read while the others compute; the batches stay as they are."""
+    """Yield the same batches, read ahead by a thread."""
     pool = ThreadPoolExecutor(1)
     try:
-        waiting = deque(pool.submit(next, batches) for _ in range(_AHEAD))
+        waiting = deque(pool.submit(next, batches) for _ in range(_READ_AHEAD))
         while True:
             waiting.append(pool.submit(next, batches))
             yield waiting.popleft().result()

@@ -207,7 +207,10 @@ def test_compare_trains_goes_on_and_writes_tables(psco, small, tmp_path):
         ("nowhere --data glyphs", "'nowhere' is not a run folder"),
         ("", "--data is missing"),
         ("--train --data glyphs --steps 2", "--out is missing"),
-        ("--train --data glyphs --out x", "one budget: --budget 10m or --steps 1500"),
+        (
+            "--train --data glyphs --out x",
+            "set one budget for all methods: --budget 10m or --steps 1500",
+        ),
         ("--train --data glyphs --out x --budget 10", "such as 90s, 10m or 1h, not '10'"),
         ("old --train --data glyphs --out x --steps 2", "leave out 'old'"),
     ],

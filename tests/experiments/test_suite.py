@@ -210,5 +210,5 @@ def test_what_one_method_cannot_do_is_known_before_the_first_is_trained(
     assert "unknown option of method 'simclr'" in attempt(
         ["moco", "simclr"], changes=["method.queue_size=50"]
     )
-    assert "one budget" in attempt(["moco"], minutes=1)
+    assert "set one budget" in attempt(["moco"], minutes=1)
     assert "names no method" in attempt([])

@@ -18,7 +18,7 @@ from psco.methods.momentum import FillingQueue, MomentumQueue, momentum_at
 from psco.methods.psco_extended import ExtendedPsCo, mutual_shots
 from psco.networks import Networks
 from psco.recipes.build import build_method, build_views
-from psco.training.averaging import WeightAverage, measure_norms
+from psco.training.averaging import WeightAverage, recalibrate_batchnorm
 from psco.training.checkpoint import load_resume
 from psco.training.feed import Feed
 from psco.training.loop import Loop
@@ -338,7 +338,7 @@ def test_statistics_are_measured_anew_as_the_mean_over_the_batches():
     network[1].running_mean.fill_(7.0)
     batches = [torch.randn(6, 3) for _ in range(5)]
     hidden = [network[0](batch) for batch in batches]
-    measure_norms(network, batches)
+    recalibrate_batchnorm(network, batches)
     norm = network[1]
     torch.testing.assert_close(norm.running_mean, torch.stack([h.mean(0) for h in hidden]).mean(0))
     torch.testing.assert_close(norm.running_var, torch.stack([h.var(0) for h in hidden]).mean(0))

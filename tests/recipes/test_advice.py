@@ -1,4 +1,4 @@
-"""The check of a user's pictures finds what is there and says what training will do with it."""
+"""``psco data check`` finds what is in a folder and says what training will do with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psco.recipes.advice import check_images
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Give ten pictures of all sorts in two classes, two of them bad, and other files."""
+    """Ten images of several kinds in two classes, two of them bad, and other files."""
     for name in ("cat", "dog"):
         (tmp_path / "own" / name).mkdir(parents=True)
     cat, dog = tmp_path / "own" / "cat", tmp_path / "own" / "dog"
@@ -50,7 +50,7 @@ def test_everything_is_counted(check, folder):
     assert check.modes == {"L": 3, "RGBA": 3, "RGB": 1, "P": 1}
     assert check.formats == {"JPEG": 4, "PNG": 3, "GIF": 1}
     assert check.classes == {"cat": 4, "dog": 6}
-    assert check.passed_over == {".mp4": 1, "no ending": 1, ".txt": 1}
+    assert check.ignored == {".mp4": 1, "no extension": 1, ".txt": 1}
 
 
 def test_copies_are_grouped_by_content(check):
@@ -70,7 +70,7 @@ def test_a_reduced_decode_also_finds_a_missing_end(tmp_path):
     assert list(check_images(tmp_path, progress=False).bad) == ["cut.jpg"]
 
 
-def test_bad_files_are_written_one_a_line(check, tmp_path):
+def test_bad_files_are_written_one_per_line(check, tmp_path):
     file = check.write_bad_files(tmp_path / "out")
     assert file == tmp_path / "out" / "bad_files.txt"
     rows = [line.split("\t") for line in file.read_text().splitlines()]
@@ -79,33 +79,32 @@ def test_bad_files_are_written_one_a_line(check, tmp_path):
 
 
 def test_too_many_bad_files_are_announced(check):
-    assert check.plan == (
-        "pretrain will stop: 2 of 10 images (20.00%) cannot be decoded, allowed are 1.00%; repair "
-        "or remove them, or raise --max-bad.",
+    assert check.advice == (
+        "pretrain will stop: 2 of 10 images (20.00%) cannot be decoded, and at most 1.00% may be "
+        "skipped; repair or remove them, or raise --max-bad.",
     )
 
 
-def test_the_plan_says_what_training_does(folder):
-    plan = check_images(folder, max_bad=0.5, progress=False).plan
-    assert plan == (
+def test_the_advice_says_what_training_will_do(folder):
+    assert check_images(folder, max_bad=0.5, progress=False).advice == (
         "pretrain will use 8 images: the centre square of each, resized to 112 x 112 px, in RGB.",
-        "It will skip 2 that cannot be decoded.",
-        "It will enlarge 1 that are smaller.",
-        "It will use 2 exact copies like images of their own.",
+        "It will skip 2 undecodable images.",
+        "It will enlarge 1 smaller image.",
+        "It will use 2 files with the same content as another file.",
         "The batch size 128 is larger than the data set, so pretrain will stop; "
         "--set train.batch_size=4 fits.",
-        "The labels (2 classes) are ignored in training.",
+        "Training ignores the labels (2 classes).",
     )
 
 
-def test_another_recipe_changes_the_plan(tmp_path):
+def test_another_recipe_changes_the_advice(tmp_path):
     for index in range(300):
         Image.new("L", (30, 30), index % 256).save(tmp_path / f"{index}.bmp")
-    plan = " ".join(check_images(tmp_path, recipe="glyphs", progress=False).plan)
-    assert "300 images" in plan
-    assert "28 x 28 px, in grey" in plan
-    assert "The batch size 256 fits: 1 batches an epoch." in plan
-    assert "There are no labels, and none are needed." in plan
+    advice = " ".join(check_images(tmp_path, recipe="glyphs", progress=False).advice)
+    assert "300 images" in advice
+    assert "28 x 28 px, in grey" in advice
+    assert "The batch size 256 fits: 1 batch per epoch." in advice
+    assert "There are no labels, and none are needed." in advice
 
 
 def test_the_findings_go_to_json_and_to_the_terminal(check):
@@ -119,7 +118,7 @@ def test_the_findings_go_to_json_and_to_the_terminal(check):
     assert "2 classes: cat (4), dog (6)" in lines
     assert "same content: cat/1.jpg, cat/copy.jpg, dog/copy.jpg" in lines
     assert any(line.startswith("cannot be decoded: cat/cut.jpg: ") for line in lines)
-    assert lines[-1] == check.plan[-1]
+    assert lines[-1] == check.advice[-1]
     assert not any("\n" in line for line in lines)
 
 
@@ -138,7 +137,7 @@ def test_long_lists_are_shortened_on_the_terminal(tmp_path):
     assert any(line.startswith("9 classes: ") and line.endswith("and 4 more") for line in lines)
 
 
-def test_nothing_but_bad_files_is_told_without_sizes(tmp_path):
+def test_a_folder_of_bad_files_has_no_sizes(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     check = check_images(tmp_path, max_bad=1.0, progress=False)
     assert check.widths is None
@@ -146,7 +145,7 @@ def test_nothing_but_bad_files_is_told_without_sizes(tmp_path):
     assert "pretrain will stop" in check.lines()[-1]
 
 
-def test_archives_and_tables_are_checked_too(folder, tmp_path):
+def test_archives_and_csv_files_are_checked_too(folder, tmp_path):
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as out:
         out.write(folder / "cat" / "1.jpg", "cat/1.jpg")
         out.write(folder / "dog" / "150.png", "dog/150.png")

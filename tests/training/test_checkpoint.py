@@ -133,7 +133,7 @@ def test_a_config_that_was_edited_is_read_without_its_first_line(copy):
 
 def test_a_damaged_state_is_no_reason_to_lose_the_weights(copy, tmp_path):
     (copy / "resume.pt").write_bytes(b"")
-    with pytest.raises(psco.PscoError, match="or begin a new run with --init"):
+    with pytest.raises(psco.PscoError, match="or start a new run with --init"):
         psco.pretrain(OLD_IMAGES, out=copy, resume=True, progress=False)
     again = psco.pretrain(
         OLD_IMAGES, out=tmp_path / "new", recipe=RECIPE, init=copy, progress=False
@@ -201,7 +201,9 @@ def test_damage_to_a_file_of_format_1_is_reported_where_it_shows(tmp_path, name)
 
 
 def test_a_format_of_the_future_says_what_to_do(copy):
-    message = r"has format 3 and this psco reads 1 and 2; install the psco that wrote it"
+    message = (
+        r"has format 3, and this version of psco reads 1 and 2; install the version that wrote it"
+    )
     config = (copy / "config.yaml").read_text().split("\n", 1)[1]
     (copy / "config.yaml").write_text(f"# psco run, format 3, sha256: {PLACEHOLDER}\n{config}")
     write_checksum(copy / "config.yaml")

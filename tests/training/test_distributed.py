@@ -184,7 +184,7 @@ def test_a_killed_rank_ends_the_run_with_its_reason_and_any_launcher_takes_it_up
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 3}, r"a batch of 16 images cannot be split over 3 ranks evenly"),
+        ({"devices": 3}, r"a batch of 16 images cannot be split evenly over 3 ranks"),
         ({"devices": 0}, r"devices must be at least 1, not 0"),
         ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, not 'fsdp'"),
         (
@@ -222,10 +222,10 @@ def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
     assert find_place(None, 2, slurm) == Place(8, 2, "Slurm")
     # A shell on a node of the cluster, from which psco is started by hand.
     assert find_place(2, None, slurm | {"SLURM_JOB_NAME": "bash"}) == Place(2, 1, "psco")
-    with pytest.raises(InputError, match=r"--devices 4 was asked for, and Slurm has started 8"):
+    with pytest.raises(InputError, match=r"--devices is 4, but Slurm has started 8"):
         find_place(4, None, slurm)
     del slurm["SLURM_NTASKS_PER_NODE"]
-    with pytest.raises(InputError, match="give --ntasks-per-node instead of --ntasks"):
+    with pytest.raises(InputError, match="use --ntasks-per-node instead of --ntasks"):
         find_place(None, None, slurm)
 
 

@@ -12,7 +12,7 @@ import psco
 from psco.classifier.calibration import read_calibration
 from psco.methods import METHODS
 from psco.methods.base import embedding_std
-from psco.training.collapse import LEAST_STD, PATIENCE, collapse_warning, collapse_watch
+from psco.training.collapse import MIN_EMBEDDING_STD, PATIENCE, collapse_warning, collapse_watch
 from psco.training.feed import Feed
 from psco.training.logging import read_metrics
 
@@ -75,7 +75,7 @@ def test_views_that_are_not_finite_stop_training_and_are_named(value, method, tm
         view[3, 0, 5, 5] = value
         return view
 
-    with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views have numbers"):
+    with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views contain values"):
         train(NOISE, tmp_path / "run", tiny, method, views=(view, view))
     assert not (tmp_path / "run" / "resume.pt").exists()
 
@@ -90,7 +90,7 @@ def test_any_part_of_an_accumulated_step_is_watched(tmp_path, tiny):
         return plain(images).masked_fill(white, math.nan)
 
     changes = ["train.accumulate=2", "train.batch_size=16"]
-    with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views have numbers"):
+    with pytest.raises(psco.PscoError, match=r"not finite at step 0 .* its views contain values"):
         train(marked, tmp_path / "run", tiny, "simclr", overrides=changes, views=(view, view))
 
 
@@ -111,7 +111,7 @@ def test_fewer_images_than_a_batch_are_refused_with_a_batch_size_that_fits(tmp_p
 # -------------------------------------------------------------------------------- collapse watch
 
 
-def test_the_spread_is_1_for_an_even_spread_and_0_for_one_point():
+def test_the_embedding_std_is_1_for_an_even_distribution_and_0_for_one_point():
     normal = torch.randn(4096, 64, generator=torch.Generator().manual_seed(0))
     even = torch.nn.functional.normalize(normal, dim=1)
     assert embedding_std(even).item() == pytest.approx(1, abs=0.01)
@@ -121,7 +121,7 @@ def test_the_spread_is_1_for_an_even_spread_and_0_for_one_point():
     assert embedding_std(near).item() == pytest.approx(0.01, rel=0.05)
 
 
-def test_the_spread_is_that_of_plain_loops():
+def test_the_embedding_std_is_that_of_plain_loops():
     q = torch.nn.functional.normalize(torch.randn(7, 5), dim=1).tolist()
     deviations = []
     for column in zip(*q, strict=True):
@@ -136,7 +136,7 @@ def test_methods_that_embed_log_their_embedding_std(method, tmp_path, tiny):
     run = train(NOISE, tmp_path / "run", tiny, method, views=(plain, plain))
     assert all(("embedding_std" in row) == METHODS[method].has_features for row in run.metrics)
     if METHODS[method].has_features:
-        assert all(LEAST_STD < row["embedding_std"] < 1.01 for row in run.metrics)
+        assert all(MIN_EMBEDDING_STD < row["embedding_std"] < 1.01 for row in run.metrics)
 
 
 def curve(*values: float) -> list[dict[str, float]]:
@@ -145,7 +145,7 @@ def curve(*values: float) -> list[dict[str, float]]:
 
 def test_a_collapse_is_one_that_lasts():
     low = [0.05] * PATIENCE
-    assert "below 0.1 since step 20 or before" in collapse_warning(curve(0.5, *low))
+    assert "below 0.1 since step 20 or earlier" in collapse_warning(curve(0.5, *low))
     assert collapse_warning(curve(*low[:-1])) is None
     assert collapse_warning(curve(*low[:-1], 0.3)) is None
     assert collapse_warning(curve(*low, 0.3)) is None
