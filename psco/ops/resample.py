@@ -1,8 +1,8 @@
-"""Resampling of images as matrix products, with Pillow's antialiased filters.
+"""Resampling of images as matrix products, with the antialiased filters of Pillow.
 
-Resizing is linear and separable: every output row is a weighted sum of input rows, every output
-column one of input columns. Per image that is one matrix on either side, so a batch of crops, all
-different, takes two batched matrix products.
+Resizing is linear and separable: every output row is a weighted sum of input rows, and likewise for
+columns. That is one matrix on either side of an image, so a batch of different crops takes two
+batched matrix products.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Filter = Literal["bilinear", "bicubic"]
 
 RADIUS: dict[str, int] = {"bilinear": 1, "bicubic": 2}
 
-BUFFER = 2**18  # pixels that are resampled at a time: what a core's cache holds
-TABLED = 512  # sides up to which the weights of all stretches are kept, in 4 MB
+BUFFER = 2**18  # pixels that are resampled at a time, to stay in the cache of a core
+TABLED = 512  # sides up to which the weights of all intervals are cached, in 4 MB
 
 
 def filter_values(distance: Tensor, filter: Filter) -> Tensor:
@@ -30,17 +30,17 @@ def filter_values(distance: Tensor, filter: Filter) -> Tensor:
     Parameters
     ----------
     distance
-        Distances from the filter's centre, any shape, in units of its sampling step.
+        Distances from the centre of the filter, any shape, in units of its sampling step.
 
     Returns
     -------
     Tensor
-        Of the same shape; zero from ``RADIUS[filter]`` on.
+        Of the same shape; zero beyond ``RADIUS[filter]``.
     """
     within = (RADIUS[filter] - distance.abs()).clamp_(min=0)
     if filter == "bilinear":
         return within
-    # The two cubics of the bicubic filter, written from the points 2 and 1 where they set in.
+    # The two cubics of the bicubic filter, expanded at the points 2 and 1 where they start.
     closer = (within - 1).clamp_(min=0)
     outer = (within - 1).mul_(within).mul_(within).mul_(0.5)
     return outer.add_((1 - 2 * closer).mul_(closer).mul_(closer))
@@ -49,16 +49,16 @@ def filter_values(distance: Tensor, filter: Filter) -> Tensor:
 def resize_weights(
     start: Tensor, length: Tensor, source: int, target: int, filter: Filter
 ) -> Tensor:
-    """Give the weights that resample a stretch of each image's pixels along one axis.
+    """Return the weights that resample an interval of pixels of each image along one axis.
 
-    The filter is widened by the factor of reduction, as Pillow's antialiasing does, and does not
-    see pixels outside the stretch: the image is cropped first, then resized.
+    The filter is widened by the reduction factor, as in Pillow, and does not use pixels outside
+    the interval: the image is cropped first, then resized.
 
     Parameters
     ----------
     start, length
-        (B,) int64, the first pixel and the number of pixels of each stretch; they lie in
-        [0, source], and a stretch has at least one pixel.
+        (B,) int64, the first pixel and the number of pixels of each interval, which has at least
+        one pixel and is within [0, source].
     source
         Number of input pixels along the axis.
     target
@@ -69,23 +69,23 @@ def resize_weights(
     Returns
     -------
     Tensor
-        (B, target, source) float32; each row sums to one and is zero outside the stretch.
+        (B, target, source) float32; each row sums to one and is zero outside the interval.
 
     Raises
     ------
     InputError
-        If the filter is not known.
+        If the filter is unknown.
     """
     if filter not in RADIUS:
         raise InputError(f"filter must be one of {', '.join(RADIUS)}, not {filter!r}")
     if source <= TABLED:
-        # Where a stretch begins only moves its weights, and there are few lengths.
+        # The start only shifts the weights, and there are few lengths.
         table = all_stretches(source, target, filter, start.device)
         first, weights = (values[length - 1] for values in table)
     else:
         first, weights = _stretch_weights(length, source, target, filter)
     taps = torch.arange(weights.shape[2], device=start.device)
-    # Taps beyond the stretch have weight zero, so it does not matter where they are added.
+    # Taps beyond the interval have weight zero, so their position does not matter.
     pixel = (first + start[:, None])[:, :, None].add(taps).clamp_(max=source - 1)  # (B, t, k)
     dense = torch.zeros(len(start), target, source, device=start.device)
     return dense.scatter_add_(2, pixel, weights)  # (B, t, s)
@@ -94,22 +94,22 @@ def resize_weights(
 def _stretch_weights(
     length: Tensor, source: int, target: int, filter: Filter
 ) -> tuple[Tensor, Tensor]:
-    """Give the weights of stretches that begin at the first pixel, without the zeros around them.
+    """Return the weights of intervals that begin at the first pixel, without surrounding zeros.
 
     Parameters
     ----------
     length
         (n,) int64, from 1 to ``source``.
     source, target, filter
-        As of `resize_weights`.
+        As in `resize_weights`.
 
     Returns
     -------
     first
         (n, target) int64, the first pixel under the filter.
     weights
-        (n, target, k) float32, of that pixel and the next ones. There are as many as the widest
-        filter covers, that of a stretch of ``source`` pixels, whatever the stretches are.
+        (n, target, k) float32, of that pixel and the following ones; k is the width of the widest
+        filter, that of an interval of ``source`` pixels.
     """
     device, radius = length.device, RADIUS[filter]
     length = length.double()[:, None]  # (n, 1)
@@ -122,7 +122,7 @@ def _stretch_weights(
     offset = ((first + 0.5 - centre) / stretch).float()  # (n, t)
     step = (taps / stretch).float()  # (n, k)
     weights = filter_values(offset[:, :, None] + step[:, None, :], filter)  # (n, t, k)
-    left = (length - first).float()  # (n, t), pixels from the first to the stretch's end
+    left = (length - first).float()  # (n, t), pixels from the first to the end of the interval
     weights *= taps.float() < left[:, :, None]
     weights /= weights.sum(2, keepdim=True)
     return first.long(), weights
@@ -132,23 +132,23 @@ def _stretch_weights(
 def all_stretches(
     source: int, target: int, filter: Filter, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Give `_stretch_weights` of the lengths 1, ..., ``source``: some 16 source^2 bytes."""
+    """Return `_stretch_weights` of the lengths 1, ..., ``source``: about 16 source^2 bytes."""
     return _stretch_weights(torch.arange(1, source + 1, device=device), source, target, filter)
 
 
 def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Apply one matrix to the rows and one to the columns of every image.
 
-    The columns come first and the result in between is clamped to [0, 1], as in Pillow, which
-    keeps it in 8 bits; it matters where the bicubic filter overshoots. (Since version 13, Pillow
-    starts with the rows if the height shrinks much more than the width.)
+    Columns are resampled first and the intermediate result is clamped to [0, 1], as in Pillow,
+    which stores it in 8 bits; this matters where the bicubic filter overshoots. (Since version 13,
+    Pillow starts with the rows if the height shrinks much more than the width.)
 
     Parameters
     ----------
     images
         (B, C, H, W), float32 in [0, 1] or uint8.
     rows
-        (B, h, H) float32, or (1, h, H) to treat all images alike.
+        (B, h, H) float32, or (1, h, H) for all images.
     columns
         (B, w, W) float32, or (1, w, W).
 
@@ -161,8 +161,8 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     h, w = rows.shape[1], columns.shape[1]
     unit = 1 / 255 if images.dtype == torch.uint8 else 1.0
     rows, columns = rows.expand(B, h, H), columns.transpose(1, 2).expand(B, W, w)
-    # A few images at a time, in buffers that are used again: fresh memory for the whole batch
-    # takes longer to obtain than the products to compute.
+    # A few images at a time, in reused buffers: allocating memory for the whole batch takes longer
+    # than the products.
     few = max(1, min(B, BUFFER // (C * H * W)))
     source = columns.new_empty(few, H, C, W)
     between = columns.new_empty(few, H * C, w)
@@ -171,7 +171,7 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     for start in range(0, B, few):
         these = slice(start, min(start + few, B))
         n = these.stop - start
-        # With the channels between rows and columns, both products take all channels at once.
+        # With the channels between rows and columns, each product covers all channels.
         lines = source[:n].copy_(images[these].transpose(1, 2)).view(n, H * C, W)
         torch.bmm(lines, columns[these], out=between[:n]).mul_(unit).clamp_(0, 1)
         torch.bmm(rows[these], between[:n].view(n, H, C * w), out=product[:n])
@@ -181,7 +181,7 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, size: int, filter: Filter = "bilinear") -> Tensor:
-    """Bring whole images to a square: the short side to ``size``, then the centre of the long one.
+    """Resize the short side of images to ``size``, and crop the long one to its centre.
 
     Parameters
     ----------
@@ -206,14 +206,14 @@ def resize(images: Tensor, size: int, filter: Filter = "bilinear") -> Tensor:
 
 
 def to_float(images: Tensor) -> Tensor:
-    """Give uint8 images as float32 in [0, 1]; float images are given back as they are."""
+    """Return uint8 images as float32 in [0, 1]; float images are returned unchanged."""
     return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def _centre_weights(
     side: int, short: int, size: int, filter: Filter, device: torch.device
 ) -> Tensor:
-    """Resize a side by ``size / short`` and keep the central ``size`` pixels: (1, size, side)."""
+    """Return weights that scale a side by ``size / short`` and keep the centre: (1, size, side)."""
     target = size * side // short
     start = torch.zeros(1, device=device, dtype=torch.int64)
     weights = resize_weights(start, torch.full_like(start, side), side, target, filter)

@@ -1,4 +1,4 @@
-"""Random views of images, as batched operations on images in memory."""
+"""Random views of images, computed for whole batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of what a view shows: rotated, sheared, scaled and shifted, or bent like rubber."""
+"""Affine and elastic deformations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from psco.views.warp import Warp
 
 
 def affine_matrices(rotation: Tensor, shear: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Give the motions that show content scaled, then sheared, then rotated, then shifted.
+    """Return the matrices that show content scaled, then sheared, then rotated, then shifted.
 
-    A motion leads back from the view to the image, so each of the four steps is undone, the last
-    one first.
+    They map points of the view to points of the image, so they invert the four steps in reverse
+    order.
 
     Parameters
     ----------
     rotation
         (B,), in radians, clockwise.
     shear
-        (B,), by how much x grows with y.
+        (B,), change of x per unit of y.
     scale
         (B, 2), factors of width and height, > 0.
     shift
@@ -48,22 +48,22 @@ def affine_matrices(rotation: Tensor, shear: Tensor, scale: Tensor, shift: Tenso
 
 @dataclass(frozen=True)
 class Affine(Mover):
-    """Rotate, shear, scale and shift; all amounts are uniform.
+    """Rotate, shear, scale and shift by uniformly drawn amounts.
 
     Parameters
     ----------
     rotation
         Greatest angle in degrees, to either side, in [0, 180].
     shear
-        Greatest slant, sideways per height, to either side, in [0, 1].
+        Greatest horizontal shift per unit of height, to either side, in [0, 1].
     log_scale
-        Least and greatest logarithm of the factor, drawn for width and height apart; -0.25 shows
-        the content at 78 % of its size, 0.2 at 122 %. In [-1.5, 1.5].
+        Least and greatest logarithm of the factor, drawn separately for width and height; -0.25
+        shows the content at 78 % of its size, 0.2 at 122 %. In [-1.5, 1.5].
     shift
-        Greatest shift along either axis, in halves of the image's side, in [0, 1].
+        Greatest shift along either axis, in units of half the side of the image, in [0, 1].
     fill
-        What lies outside the image, see `fill_colour`; ``"edge"`` repeats its outermost pixels
-        and ``"reflect"`` mirrors them.
+        Colour outside the image, see `fill_colour`; ``"edge"`` repeats its border pixels and
+        ``"reflect"`` mirrors the image.
     """
 
     resizes: ClassVar[bool] = True
@@ -81,8 +81,8 @@ class Affine(Mover):
         check_bounds("affine", "log_scale", self.log_scale, -1.5, 1.5)
         if self.shift >= 2:
             raise InputError(
-                f"affine: shift must be in [0, 1], not {self.shift!r}; from 2 on the image is out "
-                f"of sight and the view empty"
+                f"affine: shift must be in [0, 1], not {self.shift!r}; from 2 on the views "
+                f"show nothing of the image"
             )
         check_range("affine", "shift", self.shift, 0, 1)
         check_fill("affine", self.fill, COLOURS + CONTINUATIONS)
@@ -93,17 +93,17 @@ class Affine(Mover):
 
     @property
     def enlargement(self) -> float:
-        """How many times larger content is shown at most."""
+        """Greatest factor by which content is enlarged."""
         return max(1.0, math.exp(self.log_scale[1]))
 
     def draw_motion(
         self,
         count: int,
-        height: int,  # noqa: ARG002
-        width: int,  # noqa: ARG002
+        _height: int,
+        _width: int,
         generator: torch.Generator,
     ) -> Motion:
-        """Draw the six amounts of each image."""
+        """Draw the six parameters of each image."""
         draws = uniform(count, 6, generator=generator)  # (B, 6)
         signed = 2 * draws - 1
         low, high = self.log_scale
@@ -119,18 +119,18 @@ class Affine(Mover):
 
 @dataclass(frozen=True)
 class Elastic(Mover):
-    """Bend like rubber, by a smooth field of random displacements.
+    """Deform elastically, by a smooth field of random displacements.
 
     Parameters
     ----------
     grid
-        The displacements are drawn at grid x grid points, from edge to edge of the image, and are
-        bicubic in between; in [2, 16]. Few points give wide bends, many give tremor.
+        The displacements are drawn at grid x grid points, from edge to edge of the image, and
+        interpolated bicubically; in [2, 16]. Fewer points deform on a larger scale.
     sigma
-        Their standard deviation along either axis, in halves of the image's side, in [0, 0.3].
-        Above about 0.7 / (grid - 1), parts of the image fold over one another.
+        Their standard deviation along either axis, in units of half the side of the image, in
+        [0, 0.3]. Above about 0.7 / (grid - 1), parts of the image overlap.
     fill
-        As for `Affine`.
+        As in `Affine`.
     """
 
     resizes: ClassVar[bool] = True
@@ -146,14 +146,14 @@ class Elastic(Mover):
         check_fill("elastic", self.fill, COLOURS + CONTINUATIONS)
 
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-        """Bend (B, C, H, W) images, uint8 or float32, to (B, C, size, size) float32."""
+        """Deform (B, C, H, W) images, uint8 or float32, to (B, C, size, size) float32."""
         return Warp((self,))(images, size, generator)
 
     def draw_motion(
         self,
         count: int,
-        height: int,  # noqa: ARG002
-        width: int,  # noqa: ARG002
+        _height: int,
+        _width: int,
         generator: torch.Generator,
     ) -> Motion:
         """Draw the displacements of each image."""

@@ -1,4 +1,4 @@
-"""The colours of a view: random brightness, contrast, saturation and hue, and loss of colour."""
+"""Colour jitter, and random conversion to grey."""
 
 from __future__ import annotations
 
@@ -16,42 +16,40 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def luma(images: Tensor) -> Tensor:
-    """Give the brightness of each pixel: (B, C, H, W) to (B, 1, H, W), C being 1 or 3."""
+    """Return the luma of each pixel: (B, C, H, W) to (B, 1, H, W), C being 1 or 3."""
     if images.shape[1] == 1:
         return images
     if images.shape[1] != 3:
-        raise InputError(
-            f"jitter and grey need images with 1 channel (grey) or 3 (RGB), not {images.shape[1]}"
-        )
+        raise InputError(f"jitter and grey need images with 1 or 3 channels, not {images.shape[1]}")
     red, green, blue = images.chunk(3, 1)
     return LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
 
 
 def change_brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by a factor >= 0; 0 gives black, 1 the images, (B, C, H, W) and (B, 1, 1, 1)."""
+    """Multiply images (B, C, H, W) by a factor (B, 1, 1, 1) >= 0; 0 gives black."""
     return (images * factor).clamp_(0, 1)
 
 
 def change_contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance from the image's mean brightness by a factor >= 0."""
+    """Scale the distance from the mean luma of each image by a factor >= 0."""
     mean = luma(images).mean((1, 2, 3), keepdim=True)  # (B, 1, 1, 1)
     return torch.lerp(mean, images, factor).clamp_(0, 1)
 
 
 def change_saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance from the pixel's own brightness by a factor >= 0; RGB only."""
+    """Scale the distance from the luma of each pixel by a factor >= 0; RGB only."""
     return torch.lerp(luma(images), images, factor).clamp_(0, 1)
 
 
 def change_hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue, with HSV's saturation and value kept; RGB only.
+    """Rotate the hue, keeping HSV saturation and value; RGB only.
 
     Parameters
     ----------
     images
         (B, 3, H, W) float32 in [0, 1].
     shift
-        (B, 1, 1, 1), in turns: 0 and 1 leave the images as they are.
+        (B, 1, 1, 1), in turns: 0 and 1 leave the images unchanged.
     """
     red, green, blue = images.chunk(3, 1)
     value, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
@@ -63,9 +61,9 @@ def change_hue(images: Tensor, shift: Tensor) -> Tensor:
     hue = torch.where(value == red, green - blue, hue)
     hue = hue.div_(chroma.clamp(min=1e-12)).add_(6 * shift)
     hue = hue.sub_((hue / 6).floor_(), alpha=6)  # (B, 1, H, W) in [0, 6)
-    # A channel has the full value up to one sixth from its own hue and the least from two on.
-    own = torch.tensor([0.0, 2.0, 4.0], device=images.device)[:, None, None]  # (3, 1, 1)
-    opposite = (hue - own).abs_().sub_(3).abs_()  # (B, 3, H, W), 3 - distance around the circle
+    # A channel has the full value within one sixth of its hue, and the least beyond two sixths.
+    own_hue = torch.tensor([0.0, 2.0, 4.0], device=images.device)[:, None, None]  # (3, 1, 1)
+    opposite = (hue - own_hue).abs_().sub_(3).abs_()  # (B, 3, H, W), 3 - distance around the circle
     return opposite.sub_(1).clamp_(0, 1).sub_(1).mul_(chroma).add_(value)
 
 
@@ -79,7 +77,7 @@ CHANGES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
 
 @dataclass(frozen=True)
 class Jitter:
-    """Change brightness, contrast, saturation and hue, in an order of its own for each image.
+    """Change brightness, contrast, saturation and hue, in a random order for each image.
 
     Grey images have neither saturation nor hue, so only the first two apply to them.
 
@@ -90,7 +88,7 @@ class Jitter:
     hue
         The shift is uniform in [-strength, strength], in turns; at most 0.5.
     probability
-        How likely an image is changed at all.
+        Probability that an image is changed.
     """
 
     resizes: ClassVar[bool] = False
@@ -110,7 +108,7 @@ class Jitter:
             raise InputError(f"jitter: hue must be in [0, 0.5], not {self.hue!r}")
         check_probability("jitter", self.probability)
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def __call__(self, images: Tensor, _size: int, generator: torch.Generator) -> Tensor:
         """Change the colours of (B, C, H, W) float32 images, C being 1 or 3."""
         applied = bernoulli(len(images), self.probability, generator)
         factors = self.draw_factors(len(images), generator)  # (B, 4)
@@ -130,7 +128,7 @@ class Jitter:
         return images
 
     def draw_factors(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw what each change is called with: (count, 4), in the order of ``CHANGES``."""
+        """Draw the arguments of the four changes: (count, 4), in the order of ``CHANGES``."""
         strengths = (self.brightness, self.contrast, self.saturation)
         low = torch.tensor([max(0.0, 1 - s) for s in strengths] + [-self.hue])
         high = torch.tensor([1 + s for s in strengths] + [self.hue])
@@ -139,12 +137,12 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Grey:
-    """Take the colour away, keeping three channels; grey images stay as they are.
+    """Convert to grey, keeping three channels; grey images are not changed.
 
     Parameters
     ----------
     probability
-        How likely an image loses its colour.
+        Probability that an image is converted.
     """
 
     resizes: ClassVar[bool] = False
@@ -154,7 +152,7 @@ class Grey:
     def __post_init__(self) -> None:
         check_probability("grey", self.probability)
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Turn (B, C, H, W) float32 images grey, C being 1 or 3."""
+    def __call__(self, images: Tensor, _size: int, generator: torch.Generator) -> Tensor:
+        """Convert (B, C, H, W) float32 images to grey, C being 1 or 3."""
         grey = per_image(bernoulli(len(images), self.probability, generator), images)
         return torch.where(grey, luma(images), images)

@@ -1,4 +1,4 @@
-"""What a view hides: a random rectangle of the image is painted over."""
+"""Random erasing: a rectangle of the image is painted over."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Paint = Colour | Literal["noise"]
 
 
 def box_masks(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Mark the pixels inside of boxes.
+    """Return masks of the pixels inside boxes.
 
     Parameters
     ----------
     boxes
         (B, 4) int64: top, left, height, width.
     height, width
-        Of the images, in pixels.
+        Size of the images in pixels.
 
     Returns
     -------
     Tensor
         (B, 1, height, width) bool.
     """
-    top, left, tall, wide = boxes[:, :, None].unbind(1)  # (B, 1) each
+    top, left, box_height, box_width = boxes[:, :, None].unbind(1)  # (B, 1) each
     y, x = (torch.arange(side, device=boxes.device) for side in (height, width))
-    rows = (y >= top) & (y < top + tall)  # (B, H)
-    columns = (x >= left) & (x < left + wide)  # (B, W)
+    rows = (y >= top) & (y < top + box_height)  # (B, H)
+    columns = (x >= left) & (x < left + box_width)  # (B, W)
     return (rows[:, :, None] & columns[:, None, :])[:, None]
 
 
@@ -52,13 +52,13 @@ class Erase:
     Parameters
     ----------
     area
-        Least and greatest area of the rectangle, as fractions of the view's, below 1.
+        Least and greatest area of the rectangle, as fractions of the view, below 1.
     ratio
         Least and greatest ratio of its width to its height.
     fill
-        The paint, see `fill_colour`; ``"noise"`` gives every pixel a random value.
+        Colour of the rectangle, see `fill_colour`; ``"noise"`` draws a random value per pixel.
     probability
-        How likely an image loses a rectangle.
+        Probability that a rectangle is erased.
     """
 
     resizes: ClassVar[bool] = False
@@ -72,18 +72,18 @@ class Erase:
         check_span("erase", "area", self.area, most=1)
         if self.area[1] == 1:
             raise InputError(
-                f"erase: area must be less than 1, not {self.area!r}; 1 leaves nothing of the image"
+                f"erase: area must be less than 1, not {self.area!r}; 1 erases the whole image"
             )
         check_span("erase", "ratio", self.ratio)
         check_fill("erase", self.fill, (*COLOURS, "noise"))
         check_probability("erase", self.probability)
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def __call__(self, images: Tensor, _size: int, generator: torch.Generator) -> Tensor:
         """Paint over rectangles of (B, C, H, W) float32 images."""
         height, width = images.shape[2:]
         chosen = bernoulli(len(images), self.probability, generator)
         boxes = sample_boxes(len(images), height, width, self.area, self.ratio, generator)
-        # Noise has a generator of its own: how many numbers it takes depends on the images' size.
+        # Noise has its own generator, since the number of values depends on the size of the images.
         seed = int(torch.randint(2**32, (), generator=generator))
         hidden = box_masks(boxes.to(images.device), height, width) & per_image(chosen, images)
         if self.fill == "noise":

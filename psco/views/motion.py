@@ -1,9 +1,9 @@
-"""Where the pixels of a view come from: motions of points, which follow one another.
+"""Geometric parts as maps of coordinates, which can be composed before the image is sampled.
 
-Points live in a frame of their own: x to the right and y down, with the central square of an image
-from -1 to 1 along both axes, so that half its side is the unit. A motion takes every point of the
-image that a part gives to the point of the image it gets whose content appears there. Parts in a
-row are undone from the last to the first, and only the result is looked up in the image.
+Coordinates are x to the right and y down, with the central square of an image from -1 to 1 along
+both axes. A motion maps each point of the output of a part to the point of its input whose content
+appears there. A sequence of parts is composed from the last to the first, and the image is sampled
+once at the resulting points.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Motion: TypeAlias = Callable[[Tensor], Tensor]
-"""From points (B, 2, h, w), or (1, 2, h, w) that all images share, to points (B, 2, h, w)."""
+"""Maps points (B, 2, h, w), or (1, 2, h, w) shared by all images, to points (B, 2, h, w)."""
 
 
 class Mover(ABC):
-    """A part of a view that only moves pixels, so that movers in a row can be applied in one go.
+    """A part that only moves pixels; consecutive movers can be applied in one step.
 
-    ``warps`` says whether the pixels it asks for lie between those of the image, as after a
-    rotation; such parts bring images to the side of the view and have an option ``fill`` for what
-    lies outside. Other movers work without interpolation if no warp is next to them.
+    ``warps`` tells whether it needs interpolation, as a rotation does. Such parts resize images to
+    the side of the view, and have an option ``fill`` for the colour outside the image. The other
+    movers do not interpolate unless a warping part is next to them.
     """
 
     warps: ClassVar[bool] = False
 
     @property
     def enlargement(self) -> float:
-        """How many times larger the part may show the content, at least 1."""
+        """Greatest factor by which the part enlarges content, at least 1."""
         return 1.0
 
     @abstractmethod
     def draw_motion(
-        self, count: int, height: int, width: int, generator: torch.Generator
+        self, count: int, height: int, width: int, generator: torch.Generator, /
     ) -> Motion:
         """Draw the motions of ``count`` images of ``height`` x ``width`` pixels."""
 
 
 def view_points(size: int, per_side: int, device: torch.device) -> Tensor:
-    """Give the points at which a view is sampled: ``per_side`` squared in each of its pixels.
+    """Return the points at which a view is sampled, ``per_side ** 2`` in each pixel.
 
     Returns
     -------
     Tensor
-        (1, 2, per_side ** 2 * size, size), x and y: first a point of every pixel, then the next
-        of every pixel, so that averaging them is a mean over blocks of rows.
+        (1, 2, per_side ** 2 * size, size), x and y: the first point of every pixel, then the second
+        of every pixel and so on, so that their average is a mean over blocks of rows.
     """
     inside = (torch.arange(per_side, device=device) + 0.5) / per_side  # (k,), in pixels
     pixels = torch.arange(size, device=device)
@@ -63,7 +63,7 @@ def view_points(size: int, per_side: int, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class LinearMotion:
-    """Matrix times point plus offset.
+    """An affine map of points.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class LinearMotion:
     matrix: Tensor
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Move the points of each image by its own matrix."""
+        """Map the points of each image by its matrix."""
         matrix = self.matrix.to(points.device)
         flat = points.flatten(2).expand(len(matrix), -1, -1)  # (B, 2, hw)
         moved = torch.baddbmm(matrix[:, :, 2:], matrix[:, :, :2], flat)
@@ -83,27 +83,27 @@ class LinearMotion:
 
 @dataclass(frozen=True)
 class BendMotion:
-    """Displacement by a smooth field, bicubic between the displacements at a grid of points.
+    """Displacement by a smooth field, interpolated bicubically from a grid.
 
     Parameters
     ----------
     field
-        (B, 2, g, g), displacements along x and y at g x g points from edge to edge of the frame;
-        beyond it, those at the edge are repeated.
+        (B, 2, g, g), displacements along x and y at g x g points from -1 to 1; beyond, those at
+        the edge are repeated.
     """
 
     field: Tensor
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Displace the points of each image by its own field."""
+        """Displace the points of each image by its field."""
         field = self.field.to(points.device)
         if len(points) > 1:
             return points + _interpolate(field, points)
-        # All images share the points, so the weights of the g x g displacements are the same for
-        # all: the displaced points are one matrix product, x and y being two more weights.
+        # All images share the points, hence also the interpolation weights: the displaced points
+        # are one matrix product, with x and y as two more weights.
         count, _, side, _ = field.shape
-        own = torch.eye(2, device=field.device).expand(count, 2, 2)
-        values = torch.cat([field.flatten(2), own], 2)  # (B, 2, gg + 2)
+        identity = torch.eye(2, device=field.device).expand(count, 2, 2)
+        values = torch.cat([field.flatten(2), identity], 2)  # (B, 2, gg + 2)
         corners = torch.eye(side * side, device=field.device).view(1, -1, side, side)
         weights = torch.cat([_interpolate(corners, points), points], 1)  # (1, gg + 2, h, w)
         moved = values.flatten(0, 1) @ weights.flatten(2)[0]  # (2B, hw)
@@ -111,6 +111,6 @@ class BendMotion:
 
 
 def _interpolate(values: Tensor, points: Tensor) -> Tensor:
-    """Interpolate values (B, n, g, g) that lie from edge to edge at points: (B, n, h, w)."""
+    """Interpolate values (B, n, g, g) on a grid from -1 to 1 at points: (B, n, h, w)."""
     at = points.permute(0, 2, 3, 1)
     return F.grid_sample(values, at, mode="bicubic", padding_mode="border", align_corners=True)

@@ -1,4 +1,4 @@
-"""Two views of every image, reproducible step by step, by own or by other people's transforms."""
+"""Two views of every image, reproducible for each step; views may be any function of a batch."""
 
 from __future__ import annotations
 
@@ -18,50 +18,53 @@ from psco.views.warp import shrink
 WORD = 2**32
 
 
-def step_generator(seed: int, step: int, share: tuple[int, int] | None = None) -> torch.Generator:
-    """Give the random numbers of one step of training, which depend on seed and step only.
+def step_generator(
+    seed: int, step: int, batch_slice: tuple[int, int] | None = None
+) -> torch.Generator:
+    """Return a generator for one training step, which depends on seed and step only.
 
-    A run that resumes at a step so continues as if it had never stopped.
+    A resumed run therefore continues as if it had never stopped.
 
     Parameters
     ----------
     seed
-        Any integer; it chooses the order in which the streams of random numbers are used.
+        Any integer; it selects a permutation of the random streams.
     step
-        From 0; under one seed, no two of 2**32 steps share a stream.
-    share
-        First row and size of the whole batch, if only some of its rows are here: they get the
-        numbers that they have in the whole batch, see `BatchSliceGenerator`.
+        From 0; for one seed, no two of 2**32 steps share a stream.
+    batch_slice
+        If only some rows of a batch are processed here: the first of them, and the size of the
+        whole batch. The rows get the numbers of the whole batch, see `BatchSliceGenerator`.
 
     Returns
     -------
     torch.Generator
         On the CPU.
     """
-    # PyTorch's generator on the CPU uses the low 32 bits of its seed only. A hash of both numbers
-    # would so repeat within some 2**16 steps; a permutation of the steps chosen by the seed
-    # does not. Every round is invertible modulo 2**32: an odd factor, then a shifted xor.
+    # The CPU generator of PyTorch uses only the low 32 bits of its seed. A hash of both numbers
+    # would therefore repeat within about 2**16 steps; a permutation of the steps selected by the
+    # seed does not. Every round is invertible modulo 2**32: an odd factor, then a shifted xor.
     key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
     mixed = step % WORD
     for place in range(0, 16, 4):
         mixed = (mixed ^ int.from_bytes(key[place : place + 4], "little")) * 0x9E3779B1 % WORD
         mixed ^= mixed >> 15
-    return fresh_generator(mixed, None if share is None else BatchSliceGenerator(*share))
+    return fresh_generator(
+        mixed, None if batch_slice is None else BatchSliceGenerator(*batch_slice)
+    )
 
 
 @dataclass(frozen=True)
 class CallableView:
-    """A view made by any function of a batch, such as a transform of torchvision or kornia.
+    """A view computed by any function of a batch, such as a transform of torchvision or kornia.
 
-    The function is called with (B, C, H, W) uint8 images and gives (B, c, h, w) floating-point
-    ones, normalised as the encoder expects. PyTorch's global random state is set from the
-    generator before the call and put back after it, so a function whose random numbers come from
-    PyTorch is as reproducible as the library's own views. Random numbers from elsewhere, such as
-    Python's ``random``, are not covered.
+    The function is called with (B, C, H, W) uint8 images and returns (B, c, h, w) floating-point
+    images, normalised as the encoder expects. The global random state of PyTorch is seeded from the
+    generator before the call and restored after it, so a function that draws its random numbers
+    from PyTorch is reproducible. Other random numbers, such as those of ``random``, are not.
 
-    Transforms of torchvision treat a whole batch alike; to give each image random numbers of its
-    own, call the transform for each and stack the results. Where several processes share a batch,
-    the function sees the share of each, under a seed of its own.
+    Transforms of torchvision use the same random numbers for the whole batch; to vary them, call
+    the transform for each image and stack the results. If a batch is split over several processes,
+    each calls the function on its rows, with a different seed.
 
     Parameters
     ----------
@@ -72,7 +75,7 @@ class CallableView:
     function: Callable[[Tensor], Tensor]
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Call the function under the generator's random numbers and check what it gives.
+        """Call the function with random numbers from the generator, and check its result.
 
         Raises
         ------
@@ -90,10 +93,10 @@ class CallableView:
                     torch.cuda.manual_seed(seed)
             result: object = self.function(images)
         if not isinstance(result, Tensor):
-            raise InputError(f"{self._name} must give a tensor, not {type(result).__name__}")
+            raise InputError(f"{self._name} must return a tensor, not {type(result).__name__}")
         if not result.is_floating_point() or result.ndim != 4 or len(result) != len(images):
             raise InputError(
-                f"{self._name} must give a floating-point tensor of shape "
+                f"{self._name} must return a floating-point tensor of shape "
                 f"({len(images)}, c, h, w), not {result.dtype} of shape {tuple(result.shape)}"
             )
         return result
@@ -125,17 +128,17 @@ class TwoViews:
         self.view_b = as_view(view_b)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw both views of (B, C, H, W) uint8 images; the second uses the later numbers."""
+        """Draw both views of (B, C, H, W) uint8 images; view_a uses the generator first."""
         sides = {v.source_side if isinstance(v, View) else None for v in (self.view_a, self.view_b)}
         if len(sides) == 1 and (side := sides.pop()) is not None:
-            # Each view would do the same by itself: shrinking once takes half the time.
+            # Both views would shrink the images in the same way; doing it once takes half the time.
             images = shrink(images, side)
         first = self.view_a(images, generator)
         return first, self.view_b(images, generator)
 
 
 def as_view(view: AnyView) -> View | CallableView:
-    """Wrap a function of images alone; views are given back as they are.
+    """Return a view; a function of images is wrapped.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a part of a view is, and what all parts share: range checks and coin tosses."""
+"""The protocol of view parts, checks of their options, and random numbers for each image."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from psco.errors import InputError
 class Part(Protocol):
     """One random operation on a batch of images, such as a crop or a flip.
 
-    A part is called as ``part(images, size, generator)``. The images are (B, C, H, W) float32 in
-    [0, 1], and so is what it gives back; a part that resizes gives (B, C, size, size) and takes
-    uint8 images as well. All random numbers come from ``generator``, a generator on the CPU, and
-    how many are drawn depends on B only, so that the parts after it see the same numbers whatever
-    the images are. Numbers for each image are drawn by `uniform`, `normal` and `integers`, so that
-    they do not depend on how many processes share a batch.
+    A part is called as ``part(images, size, generator)``. Its input and output are (B, C, H, W)
+    float32 in [0, 1]. A part that resizes returns (B, C, size, size) and also accepts uint8. All
+    random numbers come from ``generator``, a generator on the CPU; how many are drawn depends on B
+    only, so that later parts see the same numbers for any images. Numbers for each image are drawn
+    by `uniform`, `normal` and `integers`, so that they do not depend on how a batch is split over
+    processes.
 
-    ``resizes`` says whether the part brings the images to the side ``size``; parts that do not
-    resize ignore ``size``.
+    ``resizes`` tells whether the part resizes images to the side ``size``; other parts ignore
+    ``size``.
     """
 
     resizes: ClassVar[bool]
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-        """Apply the operation with fresh random numbers for every image."""
+    def __call__(self, images: Tensor, size: int, generator: torch.Generator, /) -> Tensor:
+        """Apply the operation with new random numbers for every image."""
         ...
 
 
@@ -62,70 +62,72 @@ def check_span(part: str, name: str, span: tuple[float, float], most: float = ma
 
 
 class BatchSliceGenerator(torch.Generator):
-    """Random numbers for some rows of a batch, the same that the whole batch would give them.
+    """A generator for some rows of a batch, with the random numbers they have in the whole batch.
 
-    They are drawn for all images of the batch; `uniform`, `normal` and `integers` keep those of
-    the rows. A batch that several processes share so has the views that it has in one.
+    `uniform`, `normal` and `integers` draw numbers for the whole batch and keep those of the rows.
+    A batch that is split over processes therefore has the same views as in a single process.
 
     Parameters
     ----------
     first
         The first of the rows.
     total
-        Images in the whole batch.
+        Size of the whole batch.
     """
 
-    def __new__(cls, first: int, total: int) -> BatchSliceGenerator:  # noqa: ARG004, D102
+    def __new__(cls, *_: int) -> BatchSliceGenerator:
+        """Create the generator; torch.Generator takes no such arguments."""
         return super().__new__(cls)
 
     def __init__(self, first: int, total: int) -> None:
-        self.first, self.total = first, total
+        self.first = first
+        self.total = total
 
 
 class SameOnBatchGenerator(torch.Generator):
-    """Random numbers that are drawn for one image and serve all images of a batch.
+    """A generator with the same random numbers for every image of a batch.
 
-    What becomes of an image then does not depend on the others, nor on its place among them.
+    The view of an image then does not depend on the other images of the batch.
     """
 
 
 def fresh_generator(seed: int, like: torch.Generator | None = None) -> torch.Generator:
-    """Make a generator on the CPU that treats images as ``like`` does: as a share, or alike."""
-    made = torch.Generator()
+    """Return a new generator on the CPU, of the same kind as ``like``."""
+    new = torch.Generator()
     if isinstance(like, BatchSliceGenerator):
-        made = BatchSliceGenerator(like.first, like.total)
+        new = BatchSliceGenerator(like.first, like.total)
     elif isinstance(like, SameOnBatchGenerator):
-        made = SameOnBatchGenerator()
-    return made.manual_seed(seed)
+        new = SameOnBatchGenerator()
+    return new.manual_seed(seed)
 
 
 def uniform(
     count: int, *shape: int, generator: torch.Generator, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Draw numbers from [0, 1) for each image: (count, *shape), on the CPU."""
-    drawn = torch.rand(_drawn_for(count, generator), *shape, generator=generator, dtype=dtype)
-    return _kept(drawn, count, generator)
+    drawn = torch.rand(_rows_to_draw(count, generator), *shape, generator=generator, dtype=dtype)
+    return _own_rows(drawn, count, generator)
 
 
 def normal(count: int, *shape: int, generator: torch.Generator) -> Tensor:
     """Draw standard normal numbers for each image: (count, *shape), on the CPU."""
-    drawn = torch.randn(_drawn_for(count, generator), *shape, generator=generator)
-    return _kept(drawn, count, generator)
+    drawn = torch.randn(_rows_to_draw(count, generator), *shape, generator=generator)
+    return _own_rows(drawn, count, generator)
 
 
 def integers(below: int, count: int, generator: torch.Generator) -> Tensor:
     """Draw one of 0, ..., below − 1 for each image: (count,) int64, on the CPU."""
-    drawn = torch.randint(below, (_drawn_for(count, generator),), generator=generator)
-    return _kept(drawn, count, generator)
+    drawn = torch.randint(below, (_rows_to_draw(count, generator),), generator=generator)
+    return _own_rows(drawn, count, generator)
 
 
-def _drawn_for(count: int, generator: torch.Generator) -> int:
+def _rows_to_draw(count: int, generator: torch.Generator) -> int:
     if isinstance(generator, SameOnBatchGenerator):
         return 1
     return generator.total if isinstance(generator, BatchSliceGenerator) else count
 
 
-def _kept(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _own_rows(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
     if isinstance(generator, SameOnBatchGenerator):
         return drawn.expand(count, *drawn.shape[1:]).clone()  # callers may write into it
     first = generator.first if isinstance(generator, BatchSliceGenerator) else 0
@@ -133,7 +135,7 @@ def _kept(drawn: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def bernoulli(count: int, probability: float, generator: torch.Generator) -> Tensor:
-    """Toss one coin per image.
+    """Draw a Boolean for each image.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def bernoulli(count: int, probability: float, generator: torch.Generator) -> Ten
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
-    """Bring one value per image to where the images are, in a shape that broadcasts over them.
+    """Move one value per image to the device of the images, in a shape that broadcasts over them.
 
     Parameters
     ----------
@@ -156,6 +158,6 @@ def per_image(values: Tensor, images: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (B, 1, 1, 1), on the images' device.
+        (B, 1, 1, 1), on the device of the images.
     """
     return values.to(images.device)[:, None, None, None]

@@ -1,4 +1,4 @@
-"""The pen of a drawing: lines made thicker or thinner by fractions of a pixel."""
+"""Lines of a drawing made thicker or thinner, by fractions of a pixel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ink = Literal["auto", "dark", "light"]
 
 
 def brightest_neighbour(images: Tensor) -> Tensor:
-    """Give every pixel the greatest value among itself and its eight neighbours, (B, C, h, w)."""
+    """Return the maximum of each pixel and its eight neighbours: (B, C, h, w)."""
     for axis in (2, 3):
         steps = images.shape[axis] - 1
         before, after = images.narrow(axis, 0, steps), images.narrow(axis, 1, steps)
@@ -30,17 +30,17 @@ def brightest_neighbour(images: Tensor) -> Tensor:
 
 
 def grow_dark(images: Tensor, amount: Tensor) -> Tensor:
-    """Grow what is dark, or what is light, over its edges.
+    """Grow dark or light regions (grey-scale erosion or dilation).
 
-    A whole pixel gives every pixel the darkest (or lightest) value among itself and its eight
-    neighbours; a fraction goes this fraction of the way.
+    For an amount of 1, every pixel becomes the darkest (or lightest) of itself and its eight
+    neighbours; a fraction interpolates.
 
     Parameters
     ----------
     images
         (B, C, h, w) float32.
     amount
-        (B,), in pixels: > 0 grows what is dark, < 0 what is light.
+        (B,), in pixels: > 0 grows dark regions, < 0 light ones.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def grow_dark(images: Tensor, amount: Tensor) -> Tensor:
         return images
     sign = torch.where(per_image(amount, images) > 0, -1.0, 1.0)  # (B, 1, 1, 1)
     left = per_image(amount.abs(), images)
-    grown = images * sign  # what grows is bright now
+    grown = images * sign  # regions to grow are bright now
     for _ in range(math.ceil(float(amount.abs().max()))):
         grown = torch.lerp(grown, brightest_neighbour(grown), left.clamp(0, 1))
         left = left - 1
@@ -59,7 +59,7 @@ def grow_dark(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def has_dark_ink(images: Tensor) -> Tensor:
-    """Tell whether drawings are darker than their paper, the colour of their border.
+    """Whether drawings are darker than their paper, the colour of their border.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def has_dark_ink(images: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (B,) bool; True for images of one colour.
+        (B,) bool; True for images of a single colour.
     """
     return images.mean((1, 2, 3)) <= border_colour(images).mean((1, 2, 3))
 
@@ -81,14 +81,13 @@ class Stroke:
     Parameters
     ----------
     amount
-        Least and greatest growth of lines to either side, in pixels of the view; uniform in
-        between. Negative amounts thin: -1 leaves nothing of lines up to two pixels wide. In
-        [-4, 4].
+        Least and greatest growth of lines on either side, in pixels of the view, drawn uniformly.
+        Negative amounts make lines thinner: -1 removes lines up to two pixels wide. In [-4, 4].
     ink
-        ``"dark"`` on light paper, ``"light"`` on dark, or ``"auto"``: of each image what differs
-        from the colour of its border.
+        ``"dark"`` on light paper, ``"light"`` on dark paper, or ``"auto"``: decided for each image
+        by the colour of its border.
     probability
-        How likely an image is changed.
+        Probability that an image is changed.
     """
 
     resizes: ClassVar[bool] = False
@@ -103,7 +102,7 @@ class Stroke:
             raise InputError(f"stroke: ink must be {', '.join(get_args(Ink))}, not {self.ink!r}")
         check_probability("stroke", self.probability)
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def __call__(self, images: Tensor, _size: int, generator: torch.Generator) -> Tensor:
         """Change the lines of (B, C, H, W) float32 images."""
         low, high = self.amount
         amount = low + (high - low) * uniform(len(images), generator=generator)  # (B,)

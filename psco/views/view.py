@@ -1,4 +1,4 @@
-"""From a batch of stored images to what an encoder sees: parts in a row, then normalisation."""
+"""A view: a sequence of parts, then normalisation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psco.errors import InputError
+from psco.errors import InputError, counted
 from psco.ops.resample import resize, to_float
 from psco.views.part import Part
 from psco.views.warp import Warp, fuse
 
 
 def to_batch(images: np.ndarray) -> Tensor:
-    """Give stored images as a batch, without a copy if the array can be written to.
+    """Return stored images as a batch, without a copy if the array is writable.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def to_batch(images: np.ndarray) -> Tensor:
             f"images must be uint8 of shape (B, H, W, C), not {images.dtype} of shape "
             f"{images.shape}"
         )
-    # PyTorch has no read-only tensors, nor ones with negative strides.
+    # PyTorch supports neither read-only tensors nor negative strides.
     shared = np.require(images, requirements=["C", "W"])
     return torch.from_numpy(shared).permute(0, 3, 1, 2)
 
@@ -57,12 +57,12 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     -------
     Tensor
         (B, C, h, w) float32, a new tensor in the channels-last memory format, in which
-        convolutions are faster and which costs little here, where every number is written anew.
+        convolutions are faster.
 
     Raises
     ------
     InputError
-        If the number of means or deviations fits neither one channel nor all.
+        If the number of means or deviations is neither 1 nor the number of channels.
     """
     check_channels(images, mean, std)
     shift = torch.tensor(mean, dtype=torch.float32, device=images.device)[:, None, None]
@@ -77,14 +77,14 @@ def plain_view(
     std: Sequence[float],
     crop_from: int | None = None,
 ) -> Tensor:
-    """Give the view without chance that is used at test time: resized, then normalised.
+    """Return the deterministic view that is used at test time: resized, then normalised.
 
     Parameters
     ----------
     images
         (B, C, H, W) uint8.
     size
-        Side of the view in pixels; images that are not square lose the ends of the long side.
+        Side of the view in pixels; images that are not square are cropped to their centre.
     mean, std
         One number per channel, or one for all channels; deviations > 0.
     crop_from
@@ -109,15 +109,15 @@ def plain_view(
 class View:
     """A random view of a batch of images.
 
-    Called as ``view(images, generator)`` with (B, C, H, W) uint8 images, it gives
-    (B, C, size, size) float32 ones, normalised, in the channels-last memory format. If none of
-    the parts resizes, the images are resized before the first. Parts in a row that only move
-    pixels are applied in one go if one of them has to interpolate, see `Warp`.
+    ``view(images, generator)`` maps (B, C, H, W) uint8 images to (B, C, size, size) float32 images,
+    normalised, in the channels-last memory format. If no part resizes, the images are resized
+    before the first one. Consecutive parts that only move pixels are applied in one step if one of
+    them interpolates, see `Warp`.
 
     Parameters
     ----------
     parts
-        What to do, in this order.
+        The parts, in this order.
     size
         Side of the view in pixels.
     mean, std
@@ -131,16 +131,16 @@ class View:
 
     def __post_init__(self) -> None:
         check_size_and_norm(self.size, self.mean, self.std)
-        fuse(self.parts)  # says what cannot be joined
+        fuse(self.parts)  # raises if parts cannot be fused
 
     @property
     def source_side(self) -> int | None:
-        """Side in pixels to which the view shrinks larger images first; None if it does not."""
+        """Side in pixels to which larger images are first shrunk; None if they are not."""
         first = next(iter(fuse(self.parts)), None)
         return first.source_side(self.size) if isinstance(first, Warp) else None
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw one view of every image; all random numbers come from ``generator``."""
+        """Draw a view of every image; all random numbers come from ``generator``."""
         check_images(images)
         check_channels(images, self.mean, self.std)
         batch = (*images.shape[:2], self.size, self.size)
@@ -148,17 +148,16 @@ class View:
         if not any(part.resizes for part in parts):
             images = resize(images, self.size)
         for part in parts:
-            # A part that resizes converts what it reads, so the large images are copied once.
+            # A part that resizes converts to float itself, so large images are copied only once.
             images = part(images if part.resizes else to_float(images), self.size, generator)
         if images.shape != batch:
-            raise InputError(
-                f"the parts of a view must give images of shape {batch}, not {tuple(images.shape)}"
-            )
+            shape = tuple(images.shape)
+            raise InputError(f"the parts of a view must return shape {batch}, not {shape}")
         return normalise(images, self.mean, self.std)
 
 
 def check_images(images: Tensor) -> None:
-    """Raise InputError unless the images are a uint8 batch (B, C, H, W) with pixels in it."""
+    """Raise InputError unless the images are a uint8 batch (B, C, H, W) with pixels."""
     if images.dtype != torch.uint8 or images.ndim != 4 or 0 in images.shape[1:]:
         raise InputError(
             f"images must be uint8 of shape (B, C, H, W), not {images.dtype} of shape "
@@ -167,18 +166,19 @@ def check_images(images: Tensor) -> None:
 
 
 def check_channels(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
-    """Raise InputError unless there is one mean and deviation for all channels, or one for each."""
+    """Raise InputError unless there is one mean and std for all channels, or one for each."""
     channels = images.shape[1]
     if len(mean) not in (1, channels) or len(std) not in (1, channels):
+        allowed = "1" if channels == 1 else f"1 or {channels}"
         raise InputError(
-            f"images with {channels} channel{'s' if channels > 1 else ''} need 1 or {channels} "
-            f"means and deviations, not {len(mean)} and {len(std)}; convert the images "
-            f"(load_dataset(..., channels={len(mean)})), or set channels, mean and std for them"
+            f"images with {counted(channels, 'channel')} need mean and std of length {allowed}, "
+            f"not {len(mean)} and {len(std)}; set channels, mean and std of the recipe, or load "
+            f"the images with channels={len(mean)}"
         )
 
 
 def check_size_and_norm(size: int, mean: Sequence[float], std: Sequence[float]) -> None:
-    """Raise InputError unless the side is positive and mean and deviation can be used."""
+    """Raise InputError unless size and std are positive and mean and std are not empty."""
     if size < 1:
         raise InputError(f"size must be at least 1 pixel, not {size!r}")
     if len(mean) == 0 or len(std) == 0:

@@ -1,8 +1,8 @@
-"""Movers in a row as one part: their motions are joined, and the image is sampled once.
+"""Consecutive movers as one part: their motions are composed, and the image is sampled once.
 
-To interpolate twice would blur twice and cost twice. Against aliasing, sources that are much larger
-than the view are shrunk first, with antialiasing, to about twice its side; each pixel of the view
-is then the mean of two by two samples.
+Interpolating twice would blur twice and cost twice. Against aliasing, images much larger than the
+view are first shrunk, with antialiasing, to about twice its side; each pixel of the view is then
+the mean of two by two samples.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from psco.views.fill import Fill, fill_colour
 from psco.views.motion import Mover, view_points
 from psco.views.part import Part
 
-OVERSAMPLING = 2  # samples along the side of a pixel, and pixels of the source for one of the view
-NEAR = 1.5  # so many pixels of the source for one of the view are sampled well by a single sample
-SLACK = 1.25  # content enlarged so far is still as sharp as the view can show
-PADDING = {"edge": "border", "reflect": "reflection"}  # what PyTorch calls them
+OVERSAMPLING = 2  # samples per pixel along either axis, and ratio of source side to view side
+NEAR = 1.5  # ratio of source side to view side up to which one sample per pixel is enough
+SLACK = 1.25  # enlargement that needs no larger source
+PADDING = {"edge": "border", "reflect": "reflection"}  # names in PyTorch
 
 
 def shrink(images: Tensor, side: int) -> Tensor:
-    """Bring the short side of images that are much larger to ``side``, with antialiasing.
+    """Resize the short side of much larger images to ``side``, with antialiasing.
 
     Parameters
     ----------
     images
         (B, C, H, W), float32 or uint8.
     side
-        In pixels. Images whose short side is less than 1.5 times as long stay as they are.
+        In pixels. Images whose short side is less than 1.5 times as long are not changed.
 
     Returns
     -------
     Tensor
-        (B, C, h, w) of the same type; uint8 is rounded to whole levels, as by Pillow.
+        (B, C, h, w) of the same type; uint8 is rounded, as in Pillow.
     """
     height, width = images.shape[2:]
     short = min(height, width)
     if short < NEAR * side or len(images) == 0:
         return images
     target = [round(height * side / short), round(width * side / short)]
-    # Other devices than the CPU have no antialiasing for whole numbers.
-    whole = images.dtype == torch.uint8
-    pixels = images.float() if whole and images.device.type != "cpu" else images
+    # Only the CPU supports antialiasing of integers.
+    is_integer = images.dtype == torch.uint8
+    pixels = images.float() if is_integer and images.device.type != "cpu" else images
     small = F.interpolate(pixels, target, mode="bilinear", antialias=True)
     return small.round().to(torch.uint8) if pixels.dtype != images.dtype else small
 
 
 def sample(images: Tensor, points: Tensor, fill: Fill) -> Tensor:
-    """Look points up in images, bilinearly between pixels.
+    """Sample images at points, with bilinear interpolation.
 
     Parameters
     ----------
     images
         (B, C, H, W) float32 in [0, 1].
     points
-        (B, 2, h, w), x and y; the central square of an image lies from -1 to 1.
+        (B, 2, h, w), x and y; the central square of an image is from -1 to 1.
     fill
-        What lies outside the images, see `fill_colour`; ``"edge"`` repeats their outermost
-        pixels and ``"reflect"`` mirrors them.
+        Colour outside the images, see `fill_colour`; ``"edge"`` repeats their border pixels and
+        ``"reflect"`` mirrors the images.
 
     Returns
     -------
@@ -81,27 +81,27 @@ def sample(images: Tensor, points: Tensor, fill: Fill) -> Tensor:
         at = at * torch.tensor([short / width, short / height], device=at.device)
     if fill == "edge" or fill == "reflect":
         return F.grid_sample(images, at, padding_mode=PADDING[fill], align_corners=False)
-    # Outside, PyTorch knows zeros only, so that colour has to be the zero.
+    # PyTorch pads with zeros, so the fill colour is subtracted first.
     colour = fill_colour(images, fill)
-    looked_up = F.grid_sample(images - colour, at, align_corners=False)
-    return looked_up.add_(colour).clamp_(0, 1)
+    sampled = F.grid_sample(images - colour, at, align_corners=False)
+    return sampled.add_(colour).clamp_(0, 1)
 
 
 @dataclass(frozen=True)
 class Warp:
-    """Some movers, applied together.
+    """Several movers, applied in one step.
 
-    Nothing is cut off between them: after a crop, a rotation brings in what lay around the crop.
+    Nothing is cut off between them: after a crop, a rotation shows what surrounds the crop.
 
     Parameters
     ----------
     movers
-        The parts, in this order; at least one of them warps.
+        The parts, in this order; at least one of them interpolates.
 
     Raises
     ------
     InputError
-        If they do not agree on what lies outside the image.
+        If their options ``fill`` differ.
     """
 
     resizes: ClassVar[bool] = True
@@ -116,12 +116,12 @@ class Warp:
                 if hasattr(mover, "fill")
             )
             raise InputError(
-                f"{listed}: parts next to one another are applied together and need the same fill"
+                f"{listed}: consecutive parts are applied together and need the same fill"
             )
 
     @property
     def fill(self) -> Fill:
-        """What lies outside the image."""
+        """Colour outside the image."""
         return self._fills[0]
 
     @property
@@ -129,9 +129,9 @@ class Warp:
         return [mover.fill for mover in self.movers if hasattr(mover, "fill")]
 
     def source_side(self, size: int) -> int:
-        """Give the side of sources that are large enough for views of side ``size``."""
+        """Return the side to which images are shrunk for views of side ``size``."""
         enlargement = math.prod(mover.enlargement for mover in self.movers)
-        # More than twice as large a source would be sampled with gaps where nothing is enlarged.
+        # A source more than twice as large would be sampled with gaps where nothing is enlarged.
         return round(OVERSAMPLING * size * min(max(enlargement / SLACK, 1.0), 2.0))
 
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -141,7 +141,7 @@ class Warp:
         motions = []
         for mover in self.movers:
             motions.append(mover.draw_motion(count, height, width, generator))
-            height = width = min(height, width)  # whatever comes next sees a square
+            height = width = min(height, width)  # the next part receives a square
         per_side = OVERSAMPLING if height > NEAR * size else 1
         points = view_points(size, per_side, source.device)
         for motion in reversed(motions):
@@ -153,10 +153,10 @@ class Warp:
 
 
 def fuse(parts: Sequence[Part]) -> list[Part]:
-    """Join movers in a row into a warp wherever one of them warps; other parts stay themselves."""
+    """Replace consecutive movers by one warp if one of them interpolates."""
     fused: list[Part] = []
     for _, group in groupby(parts, lambda part: isinstance(part, Mover)):
-        row = list(group)
-        movers = tuple(part for part in row if isinstance(part, Mover))
-        fused += [Warp(movers)] if any(mover.warps for mover in movers) else row
+        consecutive = list(group)
+        movers = tuple(part for part in consecutive if isinstance(part, Mover))
+        fused += [Warp(movers)] if any(mover.warps for mover in movers) else consecutive
     return fused

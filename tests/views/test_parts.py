@@ -1,4 +1,4 @@
-"""Turns, strokes and erasing against slow loops, and what tells views that show nothing."""
+"""Turn, stroke and erase against slow loops, and the detection of blank views."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cross(side: int = 28, ink: float = 0.0, paper: float = 1.0) -> torch.Tensor:
 # --- orientation ------------------------------------------------------------------------------
 
 
-def test_flip_upside_down_is_an_option_and_off_by_default():
+def test_vertical_flips_are_optional_and_off_by_default():
     images = noise(400, 1, 5, 6)
     assert Flip(0, vertical=1)(images, 0, generator()).equal(images.flip(2))
     assert Flip(1, vertical=1)(images, 0, generator()).equal(images.flip((2, 3)))
@@ -57,7 +57,7 @@ def test_flip_upside_down_is_an_option_and_off_by_default():
     counts = [(both == way).flatten(1).all(1).sum() for way in ways]
     assert sum(counts) == 400
     assert min(counts) > 60
-    # Runs of older recipes go on with the same random numbers.
+    # Runs of older recipes must keep their random numbers.
     draws = generator()
     Flip()(images, 0, draws)
     expected = generator()
@@ -65,7 +65,7 @@ def test_flip_upside_down_is_an_option_and_off_by_default():
     assert torch.rand(3, generator=draws).equal(torch.rand(3, generator=expected))
 
 
-def test_turn_gives_all_four_ways_round_equally_often():
+def test_turn_draws_all_four_rotations_equally_often():
     images = noise(800, 2, 5, 5)
     turned = Turn()(images, 0, generator())
     counts = [(turned == images.rot90(k, (2, 3))).flatten(1).all(1).sum() for k in range(4)]
@@ -74,7 +74,7 @@ def test_turn_gives_all_four_ways_round_equally_often():
     assert Turn(0)(images, 0, generator()).equal(images)
 
 
-def test_turn_leaves_images_out_with_the_given_probability():
+def test_turn_rotates_images_with_the_given_probability():
     images = noise(800, 1, 4, 4)
     turned = (Turn(0.4)(images, 0, generator()) != images).flatten(1).any(1)
     assert turned.float().mean() == pytest.approx(0.3, abs=0.05)
@@ -89,7 +89,7 @@ def test_turn_of_images_that_are_not_square_is_an_error():
 
 
 def slow_growth(image: np.ndarray, amount: float, pick) -> np.ndarray:
-    """Take each pixel towards the extreme of its neighbourhood, pixel after pixel of growth."""
+    """Move each pixel towards the extreme of its neighbourhood, one pixel of growth at a time."""
     height, width = image.shape
     while amount > 0:
         extreme = np.empty_like(image)
@@ -110,7 +110,7 @@ def test_growth_equals_a_loop_over_pixels_for_every_amount():
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 5), (2, 2)])
-def test_the_neighbourhood_ends_with_the_image(height, width):
+def test_the_neighbourhood_is_cut_at_the_border(height, width):
     images = noise(3, 1, height, width)
     ours = brightest_neighbour(images)
     for b, y, x in np.ndindex(3, height, width):
@@ -119,7 +119,7 @@ def test_the_neighbourhood_ends_with_the_image(height, width):
 
 
 @pytest.mark.parametrize(("ink", "paper", "option"), [(0.1, 0.9, "dark"), (0.9, 0.1, "light")])
-def test_strokes_grow_and_shrink_whichever_is_the_ink(ink, paper, option):
+def test_strokes_grow_and_shrink_for_dark_and_light_ink(ink, paper, option):
     image = cross(ink=ink, paper=paper)
 
     def amount_of_ink(part: Stroke) -> float:
@@ -132,7 +132,7 @@ def test_strokes_grow_and_shrink_whichever_is_the_ink(ink, paper, option):
     assert Stroke((0.5, 0.5), probability=0)(image, 28, generator()).equal(image)
 
 
-def test_ink_is_what_differs_from_the_border():
+def test_ink_is_dark_if_the_image_is_darker_than_its_border():
     images = torch.cat([cross(), cross(ink=1, paper=0), torch.ones(1, 1, 28, 28)])
     assert has_dark_ink(images).tolist() == [True, False, True]
 
@@ -150,7 +150,7 @@ def test_masks_equal_a_loop_over_boxes():
 
 
 @pytest.mark.parametrize("fill", ["white", "black", "mean", "auto", "noise", (51.0, 102.0, 0.0)])
-def test_erase_paints_one_box_with_what_is_asked_for_and_nothing_else(fill):
+def test_erase_paints_one_box_with_the_fill_and_nothing_else(fill):
     images = 0.2 + 0.6 * noise(30, 3, 16, 16)
     ours = Erase(area=(0.1, 0.3), fill=fill, probability=1)(images, 16, generator())
     draws = generator()
@@ -187,7 +187,7 @@ def test_erase_changes_all_none_or_half_of_the_images():
     assert 150 < some.sum() < 250
 
 
-# --- views that show nothing ------------------------------------------------------------------
+# --- blank views ------------------------------------------------------------------------------
 
 DRAWINGS = (torch.cat([cross()] * 40) * 255).to(torch.uint8)
 
@@ -197,7 +197,7 @@ def pair(*parts) -> TwoViews:
 
 
 @pytest.mark.parametrize(
-    ("parts", "blame"),
+    ("parts", "cause"),
     [
         (
             [Crop(scale=(0.5, 1.0)), Stroke(amount=(-4, -3))],
@@ -208,25 +208,25 @@ def pair(*parts) -> TwoViews:
         ([Erase((0.95, 0.99), (1, 1), fill="white", probability=1)], r"erase.area=\(0.95, 0.99\)"),
     ],
 )
-def test_views_of_one_colour_are_an_error_that_names_part_and_option(parts, blame):
-    with pytest.raises(InputError, match=f"view_a: .*of one colour.*because of {blame}") as error:
+def test_blank_views_are_an_error_with_the_part_and_its_option(parts, cause):
+    with pytest.raises(InputError, match=f"view_a: .*single colour, because of {cause}") as error:
         check_views(pair(*parts), DRAWINGS)
     assert "\n" not in str(error.value)
 
 
-def test_functions_that_give_one_colour_are_an_error_too():
+def test_functions_that_return_blank_views_are_an_error():
     views = TwoViews(View([], 28, (0.5,), (0.25,)), lambda images: 0 * images.float())
     with pytest.raises(InputError, match=r"view_b: 100% .* because of the function"):
         check_views(views, DRAWINGS)
 
 
-def test_views_that_show_something_pass_and_are_counted():
+def test_views_with_content_are_accepted_and_blank_ones_counted():
     check_views(pair(Affine(), Stroke(), Jitter(), Grey()), DRAWINGS)
-    share = blank_fraction(pair(Crop(scale=(0.02, 0.02))).view_a, DRAWINGS)
-    assert 0 < share < 1
+    fraction = blank_fraction(pair(Crop(scale=(0.02, 0.02))).view_a, DRAWINGS)
+    assert 0 < fraction < 1
 
 
-def test_images_of_one_colour_are_no_fault_of_the_views():
+def test_blank_images_are_not_counted_as_blank_views():
     blank = torch.zeros(8, 1, 28, 28, dtype=torch.uint8)
     check_views(pair(Affine()), blank)
     half = torch.cat([blank, DRAWINGS[:8]])
@@ -241,13 +241,13 @@ def test_images_of_one_colour_are_no_fault_of_the_views():
         (lambda: Stroke((0.5, -0.5)), r"stroke: amount must be -4 <= low <= high <= 4"),
         (lambda: Stroke(ink="blue"), "stroke: ink must be auto, dark, light, not 'blue'"),
         (lambda: Stroke(probability=3), r"stroke: probability .* not 3"),
-        (lambda: Erase(area=(0.5, 1)), r"erase: area .* not \(0.5, 1\); 1 leaves nothing"),
+        (lambda: Erase(area=(0.5, 1)), r"erase: area .* not \(0.5, 1\); 1 erases the whole"),
         (lambda: Erase(area=(0, 0.5)), r"erase: area must be 0 < low .* not \(0, 0.5\)"),
         (lambda: Erase(fill="edge"), r"erase: fill must be white, .* noise, .* not 'edge'"),
         (lambda: Erase(ratio=(2, 1)), r"erase: ratio .* not \(2, 1\)"),
     ],
 )
-def test_bad_values_are_named_in_one_line(make, message):
+def test_invalid_options_are_one_line_errors(make, message):
     with pytest.raises(InputError, match=message) as error:
         make()
     assert "\n" not in str(error.value)

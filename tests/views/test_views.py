@@ -1,4 +1,4 @@
-"""Views against slow twins and Pillow, and what keeps them reproducible."""
+"""Views against slow loops and Pillow, and their reproducibility."""
 
 from __future__ import annotations
 
@@ -156,17 +156,17 @@ def test_crop_and_resize_equal_pillow(filter, channels, side, size, content):
         for image, (y, x, h, w) in zip(images, boxes.tolist(), strict=True)
     ]
     method = PILLOW_FILTER[filter]
-    # Pillow rounds to 8 bits twice, which alone is some 0.3 of a level on average.
+    # Pillow rounds to 8 bits twice, which alone is about 0.3 of a level on average.
     direct = from_pillow([crop.resize((size, size), method) for crop in crops])
     assert (ours - direct).abs().mean() * 255 < 0.4
     # Since version 13 Pillow resizes some crops vertically first, which shows in a few pixels
-    # where the bicubic filter overshoots; one axis at a time, the order is ours.
+    # where the bicubic filter overshoots; one axis at a time, we choose the order.
     theirs = from_pillow(
         [crop.resize((size, crop.height), method).resize((size, size), method) for crop in crops]
     )
     assert (ours - theirs).abs().max() * 255 < 1.5
 
-    # Rounded where Pillow rounds, the pixels are the same but for ties between two levels.
+    # If we round where Pillow rounds, pixels differ only in ties between two levels.
     top, left, height, width = boxes.unbind(1)
     columns = resize_weights(left, width, side, size, filter)
     rows = resize_weights(top, height, side, size, filter)
@@ -176,7 +176,7 @@ def test_crop_and_resize_equal_pillow(filter, channels, side, size, content):
 
 
 @pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
-def test_crop_gives_the_same_for_uint8_and_float_images(filter):
+def test_crops_of_uint8_and_float_images_are_equal(filter):
     images = noise(8, 40, 30, 3)
     part = Crop(filter=filter)
     torch.testing.assert_close(
@@ -184,7 +184,7 @@ def test_crop_gives_the_same_for_uint8_and_float_images(filter):
     )
 
 
-def test_large_batches_are_resampled_as_small_ones():
+def test_large_and_small_batches_are_resampled_equally():
     images = to_batch(noise(40, 150, 100, 3))  # several buffers, the last not full
     boxes = sample_boxes(40, 150, 100, (0.2, 1.0), (0.75, 1.33), generator())
     whole = crop_resize(images, boxes, 20, "bicubic")
@@ -195,7 +195,7 @@ def test_large_batches_are_resampled_as_small_ones():
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (40, 61), (90, 30), (28, 28)])
-def test_resize_takes_the_short_side_to_size_and_the_centre_of_the_long_one(height, width):
+def test_resize_scales_the_short_side_and_crops_the_long_one(height, width):
     images, size = noise(4, height, width, 3), 28
     w, h = max(size, size * width // height), max(size, size * height // width)
     left, top = round((w - size) / 2), round((h - size) / 2)
@@ -233,7 +233,7 @@ def test_boxes_lie_inside_the_image_and_keep_area_and_ratio(height, width, low, 
     assert (top + h <= height).all()
     assert (left + w <= width).all()
     drawn = ~(boxes == torch.tensor(central_box(height, width, (1 / ratio, ratio)))).all(1)
-    # A side is off by half a pixel at most, through rounding.
+    # Rounding changes a side by half a pixel at most.
     most = (h[drawn] + 0.5) * (w[drawn] + 0.5)
     assert (most >= low * height * width * (1 - 1e-9)).all()
     assert ((w[drawn] - 0.5) / (h[drawn] + 0.5) <= ratio * (1 + 1e-9)).all()
@@ -259,7 +259,7 @@ def test_boxes_equal_a_loop_of_attempts(height, width):
 
 
 def test_box_areas_are_uniform_and_ratios_log_uniform():
-    # Ratios close to one, so that hardly an attempt fails and the draws keep their distribution.
+    # Ratios close to one, so that few attempts fail and the distribution is kept.
     boxes = sample_boxes(40_000, 1000, 1000, (0.2, 0.8), (0.9, 1 / 0.9), generator())
     top, left, h, w = boxes.double().unbind(1)
     area, ratio = h * w / 1e6, (w / h).log()
@@ -275,7 +275,7 @@ def test_box_areas_are_uniform_and_ratios_log_uniform():
     ("height", "width", "box"),
     [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10)), (1, 1, (0, 0, 1, 1))],
 )
-def test_elongated_images_give_the_central_box(height, width, box):
+def test_boxes_of_elongated_images_are_central(height, width, box):
     boxes = sample_boxes(16, height, width, (0.9, 1.0), (3 / 4, 4 / 3), generator())
     assert boxes.tolist() == [list(box)] * 16
 
@@ -283,7 +283,7 @@ def test_elongated_images_give_the_central_box(height, width, box):
 # --- flip, colour, blur -----------------------------------------------------------------------
 
 
-def test_flip_mirrors_all_none_or_half_of_the_images():
+def test_flip_changes_all_none_or_half_of_the_images():
     images = torch.rand(400, 1, 5, 6)
     assert Flip(0)(images, 0, generator()).equal(images)
     assert Flip(1)(images, 0, generator()).equal(images.flip(3))
@@ -305,7 +305,7 @@ def test_brightness_contrast_and_saturation_equal_pillow(change, enhance, factor
     images = noise(3, 20, 24, channels)
     theirs = from_pillow([enhance(pillow(image)).enhance(factor) for image in images])
     ours = change(floats(images), torch.full((3, 1, 1, 1), factor))
-    # Pillow cuts off or rounds grey values and results to 8 bits.
+    # Pillow truncates or rounds grey values and results to 8 bits.
     assert (ours - theirs).abs().max() * 255 < 2
 
 
@@ -322,7 +322,7 @@ def test_hue_equals_a_loop_over_pixels(shift):
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
 
 
-def test_grey_equals_pillow_and_leaves_grey_images_alone():
+def test_grey_equals_pillow_and_does_not_change_grey_images():
     images = noise(4, 12, 12, 3)
     ours = Grey(1)(floats(images), 0, generator())
     theirs = from_pillow([pillow(image).convert("L") for image in images])
@@ -333,7 +333,7 @@ def test_grey_equals_pillow_and_leaves_grey_images_alone():
     assert Grey(1)(single, 0, generator()).equal(single)
 
 
-def test_jitter_applies_the_drawn_changes_in_each_images_own_order():
+def test_jitter_applies_the_drawn_changes_in_the_order_of_each_image():
     images, jitter = floats(noise(64, 8, 8, 3)), Jitter(0.4, 0.4, 0.4, 0.2, probability=0.7)
     ours = jitter(images, 0, generator(3))
     draws = generator(3)
@@ -350,7 +350,7 @@ def test_jitter_applies_the_drawn_changes_in_each_images_own_order():
     assert len({tuple(order) for order in orders.tolist()}) > 15
 
 
-def test_jitter_factors_lie_in_their_ranges():
+def test_jitter_factors_are_within_their_ranges():
     factors = Jitter(0.4, 1.5, 0.0, 0.1).draw_factors(4000, generator())
     for column, (low, high) in enumerate([(0.6, 1.4), (0.0, 2.5), (1.0, 1.0), (-0.1, 0.1)]):
         assert factors[:, column].min() == pytest.approx(low, abs=0.01)
@@ -382,7 +382,7 @@ def slow_blur(image: np.ndarray, sigma: float, reach: int) -> np.ndarray:
     return result
 
 
-def test_blur_equals_a_slow_gaussian_with_repeated_edges():
+def test_blur_equals_a_slow_gaussian_with_repeated_borders():
     images = floats(noise(3, 9, 14, 3))
     sigma = torch.tensor([0.1, 0.8, 2.0])
     ours = separable(images, blur_weights(sigma, 9, 6), blur_weights(sigma, 14, 6))
@@ -429,7 +429,7 @@ IMAGES = to_batch(noise(16, 40, 40, 3))
 
 
 @pytest.mark.parametrize("part", ALL_PARTS, ids=lambda part: type(part).__name__)
-def test_a_part_draws_as_many_numbers_whatever_the_images_and_leaves_them_alone(part):
+def test_a_part_draws_equally_many_numbers_for_any_images_and_copies_them(part):
     left = []
     for height, width, channels in ((30, 30, 3), (17, 40, 1)):
         images, draws = floats(noise(5, height, width, channels)), generator()
@@ -440,12 +440,12 @@ def test_a_part_draws_as_many_numbers_whatever_the_images_and_leaves_them_alone(
     assert left[0].equal(left[1])
 
 
-def test_parts_work_on_no_images_at_all():
+def test_parts_accept_an_empty_batch():
     view = View(ALL_PARTS, 24, (0.5,), (0.5,))
     assert view(IMAGES[:0], generator()).shape == (0, 3, 24, 24)
 
 
-def test_a_view_is_normalised_float_of_the_asked_size_in_channels_last():
+def test_a_view_is_normalised_float_of_the_given_size_in_channels_last():
     view = COLOUR_VIEW(IMAGES, generator())
     assert view.shape == (16, 3, 24, 24)
     assert view.dtype == torch.float32
@@ -463,7 +463,7 @@ def test_without_a_crop_images_are_resized_first():
     assert View([Flip(1)], 24, (0.5,), (0.25,))(IMAGES, generator()).equal(plain.flip(3))
 
 
-def test_parts_before_the_crop_see_float_images():
+def test_parts_before_the_crop_receive_float_images():
     view = View([Grey(1), Crop()], 24, (0.0,), (1.0,))(IMAGES, generator())
     expected = Crop()(luma(IMAGES.float() / 255).expand(-1, 3, -1, -1), 24, _after_toss())
     torch.testing.assert_close(view, expected)
@@ -475,7 +475,7 @@ def _after_toss() -> torch.Generator:
     return draws
 
 
-def test_same_seed_and_step_give_the_same_views_and_others_do_not():
+def test_views_are_equal_for_the_same_seed_and_step_only():
     two = TwoViews(COLOUR_VIEW, COLOUR_VIEW)
     first, second = two(IMAGES, step_generator(1, 5))
     again, _ = two(IMAGES, step_generator(1, 5))
@@ -494,7 +494,7 @@ def test_views_neither_read_nor_change_the_global_random_state():
     assert torch.get_rng_state().equal(state)
 
 
-def test_steps_have_streams_of_their_own():
+def test_steps_have_separate_random_streams():
     def seeds(seed: int) -> set[int]:
         return {step_generator(seed, step).initial_seed() for step in range(50_000)}
 
@@ -511,7 +511,7 @@ def noisy(images: torch.Tensor) -> torch.Tensor:
     return images.float() / 255 + torch.rand(images.shape)
 
 
-def test_functions_of_users_are_views_and_reproducible():
+def test_user_functions_are_reproducible_views():
     two = TwoViews(noisy, COLOUR_VIEW)
     torch.manual_seed(0)
     first, own = two(IMAGES, step_generator(0, 1))
@@ -532,10 +532,10 @@ def test_functions_of_users_are_views_and_reproducible():
         (lambda images: images, r"torch.uint8 of shape \(16, 3, 40, 40\)"),
         (lambda images: images[0].float(), r"\(16, c, h, w\), not torch.float32 of shape \(3,"),
         (lambda images: images[:5].float(), r"of shape \(5, 3, 40, 40\)"),
-        (lambda images: images.numpy(), "must give a tensor, not ndarray"),
+        (lambda images: images.numpy(), "must return a tensor, not ndarray"),
     ],
 )
-def test_a_function_that_gives_no_batch_of_floats_is_an_error(function, message):
+def test_a_function_must_return_a_batch_of_floats(function, message):
     with pytest.raises(InputError, match=message):
         CallableView(function)(IMAGES, generator())
 
@@ -545,7 +545,7 @@ def test_a_view_that_cannot_be_called_is_an_error():
         TwoViews(COLOUR_VIEW, "crop")
 
 
-def test_to_batch_shares_memory_where_it_can_and_copies_where_it_must():
+def test_to_batch_shares_memory_where_possible_and_copies_otherwise():
     images = noise(2, 4, 5, 3)
     batch = to_batch(images)
     assert batch.shape == (2, 3, 4, 5)
@@ -582,7 +582,7 @@ def test_to_batch_shares_memory_where_it_can_and_copies_where_it_must():
         (lambda: View([], 8, (), (0.5,)), r"mean and std .* not \(\) and"),
         (
             lambda: plain_view(IMAGES, 8, (0.5, 0.5), (0.5,)),
-            "3 channels need 1 or 3 means and deviations, not 2 and 1",
+            "3 channels need mean and std of length 1 or 3, not 2 and 1",
         ),
         (lambda: plain_view(IMAGES.float(), 8, (0.5,), (0.5,)), "must be uint8 .* torch.float32"),
         (lambda: COLOUR_VIEW(IMAGES[0], generator()), r"not torch.uint8 of shape \(3, 40, 40\)"),
@@ -590,13 +590,13 @@ def test_to_batch_shares_memory_where_it_can_and_copies_where_it_must():
         (lambda: resize(IMAGES, 8, "box"), "filter must be one of bilinear, bicubic, not 'box'"),
     ],
 )
-def test_bad_values_are_named_in_one_line(make, message):
+def test_invalid_options_are_one_line_errors(make, message):
     with pytest.raises(InputError, match=message) as error:
         make()
     assert "\n" not in str(error.value)
 
 
-def test_a_part_that_gives_another_size_is_an_error():
+def test_a_part_that_returns_another_size_is_an_error():
     class Half:
         resizes = True
 

@@ -1,4 +1,4 @@
-"""Affine and elastic views against slow loops, and what fusing them must not change."""
+"""Affine and elastic parts against slow loops, and the equivalence of fused parts."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def noise(count: int, height: int, width: int, channels: int, seed: int = 0) -> 
 
 
 def smooth(count: int, side: int, channels: int = 1) -> torch.Tensor:
-    """Waves without fine detail, on which no way of resampling differs much from another."""
+    """Waves without fine detail, on which all ways of resampling nearly agree."""
     line = torch.linspace(0, 2 * math.pi, side)
     phase = torch.arange(count * channels).view(count, channels, 1, 1)
     waves = torch.sin(line[:, None] + phase) * torch.cos(line + 0.5 * phase)
     return ((waves + 1) * 127).round().to(torch.uint8)
 
 
-# --- looking points up ------------------------------------------------------------------------
+# --- sampling ---------------------------------------------------------------------------------
 
 
 def slow_lookup(image: np.ndarray, x: float, y: float, outside) -> float:
-    """Interpolate an image (H, W) at a point of the frame; ``outside(row, column)`` beyond it."""
+    """Interpolate an image (H, W) at a point; ``outside(row, column)`` is used beyond it."""
     height, width = image.shape
     half = min(height, width) / 2
     column, row = x * half + (width - 1) / 2, y * half + (height - 1) / 2
@@ -100,7 +100,7 @@ def test_sampling_equals_a_loop_over_points(height, width, fill):
             )
 
 
-def test_outside_a_reflected_image_lies_its_mirror_image():
+def test_fill_reflect_mirrors_the_image():
     images = noise(2, 8, 8, 3).float() / 255
     beyond = view_points(8, 1, CPU).repeat(2, 1, 1, 1)
     beyond[:, 0] += 2  # one image further to the right
@@ -120,7 +120,7 @@ def test_view_points_are_the_centres_of_equal_cells_block_by_block(per_side):
 
 
 @pytest.mark.parametrize(("side", "channels"), [(105, 1), (60, 3)])
-def test_shrinking_equals_pillow_and_spares_images_that_are_hardly_larger(side, channels):
+def test_shrinking_equals_pillow_and_skips_slightly_larger_images(side, channels):
     images = noise(4, side, side, channels)
     small = shrink(images, 28)
     assert small.dtype == torch.uint8
@@ -142,7 +142,7 @@ def test_shrinking_equals_pillow_and_spares_images_that_are_hardly_larger(side, 
     shift=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
     point=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
 )
-def test_affine_motions_undo_scale_shear_rotation_and_shift(rotation, shear, scale, shift, point):
+def test_affine_motions_invert_scale_shear_rotation_and_shift(rotation, shear, scale, shift, point):
     angle = math.radians(rotation)
     matrix = affine_matrices(*(torch.tensor([v]) for v in (angle, shear, scale, shift)))
     x, y = point[0] * scale[0], point[1] * scale[1]
@@ -154,7 +154,7 @@ def test_affine_motions_undo_scale_shear_rotation_and_shift(rotation, shear, sca
 
 
 def slow_cubic(values: np.ndarray, x: float, y: float) -> float:
-    """Interpolate values (g, g), from edge to edge of the frame, with the cubic a = -0.75."""
+    """Interpolate values (g, g) on a grid from -1 to 1 with the cubic a = -0.75."""
 
     def kernel(t: float) -> float:
         t = abs(t)
@@ -173,7 +173,7 @@ def slow_cubic(values: np.ndarray, x: float, y: float) -> float:
 
 
 @pytest.mark.parametrize("grid", [2, 6])
-def test_bends_equal_a_loop_whether_or_not_the_images_share_the_points(grid):
+def test_bends_equal_a_loop_for_shared_and_separate_points(grid):
     field = torch.randn(3, 2, grid, grid, generator=generator()) * 0.2
     shared = view_points(4, 2, CPU)
     for points in (shared, shared.repeat(3, 1, 1, 1) * 1.2 + 0.1):
@@ -189,7 +189,7 @@ def test_bends_equal_a_loop_whether_or_not_the_images_share_the_points(grid):
     )
 
 
-def test_affine_draws_its_amounts_uniformly_from_the_given_ranges():
+def test_affine_parameters_are_uniform_in_their_ranges():
     part = Affine(rotation=0, shear=0, log_scale=(-0.4, 0.3), shift=0.5)
     matrix = part.draw_motion(4000, 9, 9, generator()).matrix
     for axis in (0, 1):
@@ -208,7 +208,7 @@ def test_affine_draws_its_amounts_uniformly_from_the_given_ranges():
     assert slanted[:, 1, 0].abs().max() == 0
 
 
-def test_elastic_displacements_have_the_given_deviation():
+def test_elastic_displacements_have_the_given_standard_deviation():
     field = Elastic(grid=5, sigma=0.07).draw_motion(2000, 9, 9, generator()).field
     assert field.shape == (2000, 2, 5, 5)
     assert field.std() == pytest.approx(0.07, rel=0.02)
@@ -220,10 +220,10 @@ def test_elastic_displacements_have_the_given_deviation():
 
 @pytest.mark.parametrize("part", [Affine(**STILL), Elastic(sigma=0)], ids=["affine", "elastic"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_parts_that_do_nothing_give_the_image(part, channels):
+def test_parts_with_zero_amounts_return_the_image(part, channels):
     images = noise(4, 28, 28, channels)
     torch.testing.assert_close(part(images, 28, generator()), images.float() / 255)
-    # From larger sources they give the antialiased image, if in another way than Pillow.
+    # From larger sources they return the antialiased image, computed differently than in Pillow.
     large = smooth(4, 105, channels)
     torch.testing.assert_close(part(large, 28, generator()), resize(large, 28), atol=0.01, rtol=0)
 
@@ -251,7 +251,7 @@ def test_a_view_equals_a_loop_over_its_pixels(shape):
             assert ours[b, 0, row, column].item() == pytest.approx(np.mean(values), abs=1e-4)
 
 
-def test_fused_parts_compose_their_motions_and_draw_what_they_draw_alone():
+def test_fused_parts_compose_their_motions_with_the_same_random_numbers():
     parts = (Crop(), Turn(), Affine(), Elastic(), Flip(vertical=0.3))
     images = noise(6, 40, 30, 3)
     ours = View(parts, 24, (0.0,), (1.0,))(images, generator(3))
@@ -267,7 +267,7 @@ def test_fused_parts_compose_their_motions_and_draw_what_they_draw_alone():
 
 
 @pytest.mark.parametrize("part", [Crop(filter="bilinear"), Flip(vertical=0.5), Turn()], ids=repr)
-def test_movers_do_the_same_with_and_without_a_warp(part):
+def test_movers_are_equal_with_and_without_a_warp(part):
     images = smooth(16, 64, 3)
     alone = View([part], 32, (0.0,), (1.0,))(images, generator())
     fused = View([part, Affine(**STILL)], 32, (0.0,), (1.0,))(images, generator())
@@ -275,7 +275,7 @@ def test_movers_do_the_same_with_and_without_a_warp(part):
     assert (alone - fused)[:, :, 2:-2, 2:-2].abs().max() < 0.05
 
 
-def test_only_movers_in_a_row_with_a_warp_among_them_are_joined():
+def test_only_consecutive_movers_with_a_warp_among_them_are_fused():
     crop, flip, affine, elastic, jitter = Crop(), Flip(), Affine(), Elastic(), Jitter()
     assert fuse([crop, flip, jitter]) == [crop, flip, jitter]
     assert fuse([flip, affine, jitter, elastic]) == [
@@ -286,7 +286,7 @@ def test_only_movers_in_a_row_with_a_warp_among_them_are_joined():
     assert fuse([]) == []
 
 
-def test_the_paper_views_are_untouched_by_fusing():
+def test_the_views_of_the_paper_are_not_fused():
     images = noise(8, 40, 40, 1)
     view = View([Crop(), Flip()], 28, (0.0,), (1.0,))(images, generator())
     draws = generator()
@@ -294,7 +294,7 @@ def test_the_paper_views_are_untouched_by_fusing():
 
 
 @pytest.mark.parametrize("side", [105, 56, 28])
-def test_both_views_together_are_what_each_gives_alone(side):
+def test_both_views_equal_each_view_computed_alone(side):
     images = noise(8, side, side, 1)
     view_a = View([Affine(), Elastic()], 28, (0.5,), (0.25,))
     view_b = View([Crop(), Affine(), Elastic()], 28, (0.5,), (0.25,))
@@ -306,14 +306,14 @@ def test_both_views_together_are_what_each_gives_alone(side):
         assert ours[1].equal(expected[1])
 
 
-def test_strong_enlargements_are_drawn_from_larger_sources():
+def test_strong_enlargements_use_larger_sources():
     assert Warp((Affine(),)).source_side(28) == 56
     assert 56 < Warp((Affine(log_scale=(0, 0.7)),)).source_side(28) < 112
     assert Warp((Crop(), Affine())).source_side(28) > 90
     assert Warp((Crop(scale=(0.001, 1)), Affine())).source_side(28) == 112
 
 
-def test_what_lies_outside_has_the_colour_asked_for():
+def test_pixels_outside_the_image_have_the_fill_colour():
     images = torch.full((5, 3, 20, 20), 100, dtype=torch.uint8)
     images[:, 1] = 200
     away = {**STILL, "log_scale": (-1.0, -1.0)}
@@ -329,14 +329,14 @@ def test_what_lies_outside_has_the_colour_asked_for():
         torch.testing.assert_close(shown[:, 0, 10, 10], torch.full((5,), 100 / 255))
 
 
-def test_colour_of_the_border_is_the_papers_even_if_ink_touches_it():
+def test_the_border_colour_is_that_of_the_paper_even_if_ink_touches_it():
     images = torch.zeros(1, 1, 10, 10)
     images[0, 0, 3:7, :4] = 1  # light ink that reaches the left edge
     shown = Affine(**{**STILL, "log_scale": (-1.0, -1.0)}, fill="auto")(images, 10, generator())
     assert shown[0, 0, 0, 0] == 0
 
 
-def test_options_of_the_new_parts_come_from_recipes():
+def test_options_of_affine_and_elastic_are_read_from_recipes():
     options = VIEW_PARTS.options("affine", {"log_scale": [-0.1, 0.1], "fill": [10, 20, 30]})
     assert VIEW_PARTS["affine"](**options) == Affine(log_scale=(-0.1, 0.1), fill=(10.0, 20.0, 30.0))
     assert VIEW_PARTS.options("elastic", {}) == {"grid": 6, "sigma": 0.03, "fill": "white"}
@@ -352,7 +352,7 @@ def test_options_of_the_new_parts_come_from_recipes():
         (lambda: Affine(log_scale=(0.2, -0.2)), r"log_scale must be -1.5 <= low <= high <= 1.5"),
         (lambda: Affine(log_scale=(0, 3)), r"affine: log_scale .* not \(0, 3\)"),
         (lambda: Affine(shift=1.5), r"affine: shift must be in \[0, 1\], not 1.5"),
-        (lambda: Affine(shift=2.5), r"shift .* not 2.5; .* the view empty"),
+        (lambda: Affine(shift=2.5), r"shift .* not 2.5; .* show nothing of the image"),
         (lambda: Affine(fill="green"), "affine: fill must be white, black, .* not 'green'"),
         (lambda: Affine(fill=(300.0,)), r"affine: fill .* from 0 to 255, not \(300.0,\)"),
         (lambda: Elastic(grid=1), r"elastic: grid must be in \[2, 16\], not 1"),
@@ -363,7 +363,7 @@ def test_options_of_the_new_parts_come_from_recipes():
         ),
         (
             lambda: Affine(fill=(1.0, 2.0, 3.0))(noise(2, 8, 8, 1), 8, generator()),
-            "3 levels .* and the images have 1 channels",
+            "fill must have 1 level for images with 1 channel, not",
         ),
         (
             lambda: Crop(scale=(0.001, 0.002))(noise(2, 28, 28, 1), 8, generator()),
@@ -371,15 +371,15 @@ def test_options_of_the_new_parts_come_from_recipes():
         ),
         (
             lambda: View([Grey()], 8, (0.5,), (0.5,))(noise(2, 8, 8, 4), generator()),
-            r"1 channel \(grey\) or 3 \(RGB\), not 4",
+            r"1 or 3 channels, not 4",
         ),
         (
             lambda: View([Affine()], 8, (0.5,) * 3, (0.5,) * 3)(noise(2, 8, 8, 1), generator()),
-            r"images with 1 channel need 1 or 1 means .* not 3 and 3; convert the images",
+            r"images with 1 channel need mean and std of length 1, not 3 and 3; set",
         ),
     ],
 )
-def test_bad_values_are_named_in_one_line(make, message):
+def test_invalid_options_are_one_line_errors(make, message):
     with pytest.raises(InputError, match=message) as error:
         make()
     assert "\n" not in str(error.value)
