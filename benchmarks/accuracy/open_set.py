@@ -31,7 +31,10 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--quick", action="store_true", help="5 tasks, to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.tasks = 5
 
     encoder = psco.load(options.run)
     image = encoder.recipe.image

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import psco
+from benchmarks.accuracy.open_set import SETTINGS
 from benchmarks.compare_checkouts import conclude
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,20 @@ def test_a_script_runs_at_toy_sizes(module, words, expected):
     done = run(module, "--quick", *words)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
+
+
+def test_calibration_and_rejection_of_a_run_are_written_as_json(tmp_path):
+    small = ["backbone.width=8", "heads={hidden: 32, out: 16}", "train.batch_size=32"]
+    run_folder, file = tmp_path / "run", tmp_path / "quality.json"
+    images = psco.load_dataset("glyphs", "train", size=28, channels=1)
+    psco.pretrain(images, out=run_folder, recipe="glyphs", steps=2, overrides=small, progress=False)
+    words = [run_folder, "--data", "glyphs", "--split", "val", "--out", file]
+    done = run("benchmarks.accuracy.open_set", "--quick", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    assert found["command"].startswith("python -m benchmarks.accuracy.open_set --quick ")
+    assert [(row["ways"], row["shots"]) for row in found["results"]] == SETTINGS
+    assert found["steps"] == 2
 
 
 def test_every_script_is_described_in_the_readme():
