@@ -5,8 +5,9 @@
 OLD and NEW are folders that hold a package ``psco``, such as two git worktrees. Each side is a
 process that trains its own package through `psco.pretrain`, the part of the public interface that
 both have, so it does not matter how their modules are laid out. The sides alternate, OLD NEW, then
-NEW OLD; a turn gives one ratio, and the median over all turns is printed with its 95 % interval.
-Processes differ a little in how their memory happens to lie, so every round starts new ones.
+NEW OLD. Each turn yields one ratio, and the median over all turns is printed with its 95 % interval.
+The memory layout of a process affects its speed a little, so every round starts new processes. If
+the interval is too wide to decide, use more rounds.
 
 With --within X the exit code is 1 unless the whole interval lies below 1 + X.
 """
@@ -94,7 +95,7 @@ def checkout_root(tree: Path) -> Path:
         If it holds no package ``psco``.
     """
     if not (tree / "psco" / "__init__.py").is_file():
-        raise InputError(f"{tree} holds no psco/__init__.py; give the root of a source tree")
+        raise InputError(f"{tree} holds no psco/__init__.py; pass the root of a source tree")
     return tree.resolve()
 
 

@@ -86,11 +86,10 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def per_turn(values: Sequence[float]) -> Figure:
-    """Return the median of one value a turn with its interval; with too few turns, refuse."""
+    """Return the median of one value a turn with its interval; no value with too few turns."""
     if len(values) < FEWEST_TURNS:
         return Figure.missing(
-            f"{len(values)} turns are too few for a 95 % interval; use --repeats {FEWEST_TURNS} "
-            "or more"
+            f"a 95 % interval needs at least {FEWEST_TURNS} turns, got {len(values)}"
         )
     return Figure(statistics.median(values), median_interval(values))
 

@@ -1,4 +1,4 @@
-"""Sides of a comparison that take turns, most of them in processes of their own."""
+"""Sides of a comparison that take turns, most of them in separate processes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_quick_run_prints_evaluation_and_growth_as_json():
     assert "growth.conv4_28.overhead_over_moco" in found["intervals"]
     assert min(growth["memory"]["mb"].values()) > 50
     assert "slope" in growth["memory"]
-    assert "1 turns are too few" in found["refused"]["growth.queue.slope"]
+    assert "at least 6 turns, got 1" in found["refused"]["growth.queue.slope"]
     assert "step" not in found
 
 

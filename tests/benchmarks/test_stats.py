@@ -133,7 +133,7 @@ def test_five_turns_are_too_few_for_a_ratio_but_not_for_a_time():
     found = ratio([2.0] * 5, [1.0] * 5)
     assert found.value is None
     assert found.interval is None
-    assert found.refusal == "5 turns are too few for a 95 % interval; use --repeats 6 or more"
+    assert found.refusal == "a 95 % interval needs at least 6 turns, got 5"
     assert absolute([2.0, 4.0]) == Figure(3.0)
     assert per_turn([2.0] * 6).value == 2.0
 
