@@ -5,7 +5,7 @@
 OLD and NEW are folders that hold a package ``psco``, such as two git worktrees. Each side is a
 process that trains its own package through `psco.pretrain`, the part of the public interface that
 both have, so it does not matter how their modules are laid out. The sides alternate, OLD NEW, then
-NEW OLD. Each turn yields one ratio, and the median over all turns is printed with its 95 % interval.
+NEW OLD. Each turn yields one ratio; the median over all turns is printed with its 95 % interval.
 The memory layout of a process affects its speed a little, so every round starts new processes. If
 the interval is too wide to decide, use more rounds.
 
