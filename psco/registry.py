@@ -148,4 +148,4 @@ def first_problem(error: ValidationError) -> str:
         return f"{where}: {text}" if where else text
     if problem["type"] == "missing":
         return f"{where} is missing"
-    return f"{where}: {text}, not {problem['input']!r}"
+    return f"{where}: {text}, got {problem['input']!r}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "add-a-method.md").read_text()
 FILES = {
     match[1]: textwrap.dedent(match[2])
-    for match in re.finditer(r"```(?:python|yaml)\n *# (\S+)\n(.*?)```", PAGE, re.DOTALL)
+    for match in re.finditer(r"```(?:python|toml)\n *# (\S+)\n(.*?)```", PAGE, re.DOTALL)
 }
 TINY = [
     "train.purity=false",
@@ -45,64 +44,58 @@ def run(folder: Path, *words: object) -> str:
     return done.stdout
 
 
-def test_the_page_has_the_files_it_speaks_of():
-    assert set(FILES) == {
-        "psco/methods/rotnet.py",
-        "psco/recipes/methods/rotnet.yaml",
-        "tests/test_rotnet.py",
-        "stages.py",
-        "my_psco.py",
-    }
-
-
-def test_the_change_on_the_page_is_the_whole_change(tmp_path):
-    shutil.copytree(ROOT / "psco", tmp_path / "psco", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tests").mkdir()
-    for name in (
-        "psco/methods/rotnet.py",
-        "psco/recipes/methods/rotnet.yaml",
-        "tests/test_rotnet.py",
-    ):
+@pytest.fixture
+def package_folder(tmp_path):
+    """Install the package of the page: its modules, and the entry points that pip would write."""
+    for name in ("rotnet.py", "test_rotnet.py"):
         (tmp_path / name).write_text(FILES[name])
-    (lines,) = re.findall(r"```diff\n--- psco/methods/__init__.py\n(.*?)```", PAGE, re.DOTALL)
-    with (tmp_path / "psco" / "methods" / "__init__.py").open("a") as registry:
-        registry.write(re.sub(r"^\+", "", lines, flags=re.MULTILINE))
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    project = tomllib.loads(FILES["pyproject.toml"])["project"]
+    info = tmp_path / f"{project['name']}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rotnet\nVersion: 1.0\n")
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    return tmp_path
 
-    report = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_rotnet.py")
+
+def test_the_page_has_the_files_it_speaks_of():
+    assert set(FILES) == {"rotnet.py", "pyproject.toml", "test_rotnet.py", "stages.py"}
+
+
+def test_the_test_on_the_page_passes(package_folder):
+    report = run(package_folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_rotnet.py")
     assert "3 passed" in report
+
+
+def test_an_installed_method_is_listed_and_changes_the_recipe(package_folder):
+    assert "rotnet" in run(package_folder, "-m", "psco", "methods", "--json")
     shown = run(
-        tmp_path, "-m", "psco", "pretrain", "omniglot", "--method", "rotnet", "--print-config"
+        *(package_folder, "-m", "psco", "pretrain", "omniglot", "--method", "rotnet"),
+        "--print-config",
     )
     assert "name: rotnet  # --method\n  turns: 4  # default" in shown
     assert "predictor: false" in shown
     assert "flip" not in shown
-    assert run(tmp_path, "-c", "import psco; print(psco.__file__)").startswith(str(tmp_path))
 
 
-def test_a_method_from_outside_the_package_trains_and_is_compared(few_glyphs, tmp_path):
-    (tmp_path / "rotnet.py").write_text(FILES["psco/methods/rotnet.py"])
-    (tmp_path / "my_psco.py").write_text(FILES["my_psco.py"])
+def test_an_installed_method_trains_and_is_compared(few_glyphs, package_folder):
     for split in ("train", "test"):
-        write_pictures(few_glyphs, tmp_path / split)
+        write_pictures(few_glyphs, package_folder / split)
     changes = [word for change in TINY for word in ("--set", change)]
+    psco = (package_folder, "-m", "psco")
     run(
-        *(
-            tmp_path,
-            "my_psco.py",
-            "pretrain",
-            "train",
-            "--method",
-            "rotnet",
-            "--out",
-            "runs/rotnet",
-        ),
+        *(*psco, "pretrain", "train", "--method", "rotnet", "--out", "runs/rotnet"),
         *("--steps", 12, "--set", "train.log_steps=1", "--recipe", "glyphs", *changes),
     )
-    losses = [row["total"] for row in read_metrics(tmp_path / "runs/rotnet/metrics.csv")]
+    losses = [row["total"] for row in read_metrics(package_folder / "runs/rotnet/metrics.csv")]
     assert sum(losses[-3:]) < sum(losses[:3])
     found = json.loads(
         run(
-            *(tmp_path, "my_psco.py", "compare", "runs/rotnet", "--data", "test"),
+            *(*psco, "compare", "runs/rotnet", "--data", "test"),
             *("--tasks", 20, "--queries", 5, "--json"),
         )
     )
@@ -111,6 +104,19 @@ def test_a_method_from_outside_the_package_trains_and_is_compared(few_glyphs, tm
         ("rotnet", "class-mean"),
     ]
     assert found["results"][0]["mean"] > 25
+
+
+def test_a_broken_plugin_is_reported_and_the_others_go_on(package_folder):
+    (package_folder / "rotnet.py").write_text("raise RuntimeError('no such card')\n")
+    code = "import warnings, psco; warnings.simplefilter('always'); print(list(psco.METHODS))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{package_folder}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert "method 'rotnet' (rotnet:RotNet) cannot be loaded: no such card" in done.stderr
+    assert "psco" in done.stdout
 
 
 def test_a_run_of_an_unregistered_method_says_what_is_missing(tmp_path, few_glyphs, small):

@@ -83,6 +83,8 @@ class Method(Networks):
     rule, transfer_rule
         The rules that the paper's tables classify with, on classes of the same data set and on
         other data sets.
+    settings
+        What the method changes in every recipe, such as ``{"heads": {"predictor": False}}``.
     protocol
         Whether a prediction depends on the other queries.
     views
@@ -103,6 +105,7 @@ class Method(Networks):
     kind: ClassVar[Kind] = "self-supervised"
     rule: ClassVar[str] = "knn"
     transfer_rule: ClassVar[str] = "linear"
+    settings: ClassVar[dict[str, dict[str, Any]]] = {}
     protocol: ClassVar[str] = "inductive"
     views: ClassVar[Literal[1, 2]] = 2
     training_only: ClassVar[tuple[str, ...]] = ("ema.", "queue")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from psco.methods.base import (
@@ -42,6 +44,7 @@ class BYOL(Method):
     title = "BYOL"
     paper = "Grill et al., NeurIPS 2020"
     summary = "predicts a momentum network's embedding of the other view; no negatives"
+    settings: ClassVar = {"heads": {"predictor": True}}
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,17 @@ class MAML(Method):
     protocol = "inductive; transductive with statistics=query"
     paper = "Finn, Abbeel and Levine, ICML 2017"
     summary = "learns from labelled tasks the weights from which a few gradient steps fit a new one"
+    # As published: images without augmentation, Adam.
+    settings: ClassVar = {
+        "views": {"view_a": {}, "view_b": {}},
+        "train": {
+            "optimizer": "adam",
+            "learning_rate": 0.001,
+            "weight_decay": 0.0,
+            "warmup_steps": 0,
+            "decay": "constant",
+        },
+    }
     episode: Episode
 
     def __init__(

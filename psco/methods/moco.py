@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,7 @@ class MoCo(Method):
     title = "MoCo v2"
     paper = "Chen, Fan, Girshick and He, 2020"
     summary = "finds the other view's key in a queue of keys of a momentum network"
+    settings: ClassVar = {"heads": {"predictor": False}}
 
     def __init__(
         self,

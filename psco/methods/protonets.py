@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -53,6 +55,18 @@ class ProtoNets(Method):
     rule, transfer_rule = "euclidean", "euclidean"
     paper = "Snell, Swersky and Zemel, NeurIPS 2017"
     summary = "trains on labelled many-way tasks to classify by the nearest class mean"
+    # As published: images without augmentation, Adam.
+    settings: ClassVar = {
+        "views": {"view_a": {}, "view_b": {}},
+        "train": {
+            "optimizer": "adam",
+            "learning_rate": 0.001,
+            "weight_decay": 0.0,
+            "warmup_steps": 0,
+            "decay": "halving",
+            "halving_steps": 2000,
+        },
+    }
     episode: Episode
 
     def __init__(

@@ -6,7 +6,7 @@ stands: each option overrides one hook of it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -119,6 +119,7 @@ class PsCoOnBYOL(ExtendedPsCo):
 
     title = "PsCo on BYOL"
     summary = "PsCo with BYOL's prediction as the auxiliary loss instead of MoCo's contrast"
+    settings: ClassVar = {"heads": {"predictor": True}}  # it collapses without one
 
 
 @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,6 +51,7 @@ class SimCLR(Method):
     title = "SimCLR"
     paper = "Chen, Kornblith, Norouzi and Hinton, ICML 2020"
     summary = "finds the other view among all images of the batch"
+    settings: ClassVar = {"heads": {"predictor": False}}
 
     def __init__(self, networks: Networks, temperature: float = 0.5) -> None:
         super().__init__(networks)

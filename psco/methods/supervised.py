@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ class Supervised(Method):
 
     title, kind, rule, views = "Supervised transfer", "supervised", "linear", 1
     summary = "learns to classify the training classes; a linear probe classifies new ones"
+    settings: ClassVar = {"heads": {"predictor": False}}
     training_only = ("classifier",)
 
     def __init__(self, networks: Networks) -> None:

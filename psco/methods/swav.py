@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -73,6 +75,7 @@ class SwAV(Method):
     title = "SwAV"
     paper = "Caron et al., NeurIPS 2020"
     summary = "predicts a view's cluster from the other; clusters get equally many images"
+    settings: ClassVar = {"heads": {"predictor": False}}
     training_only = ("queue", "centres")
 
     def __init__(

@@ -6,6 +6,7 @@ layer it comes from.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from psco.errors import InputError, unknown_name
+from psco.methods import METHODS
 from psco.recipes.carry import carried_options
 from psco.recipes.schema import LENGTHS, Recipe, read_tree
 
@@ -163,8 +165,7 @@ def recipe_names() -> list[str]:
 
 def method_settings(method: Any) -> Settings:
     """Return the settings that a method changes in every recipe; most change none."""
-    file = _folder() / "methods" / f"{method}.yaml"
-    return read_tree(file.read_text(), f"method {method!r}") if file.is_file() else {}
+    return copy.deepcopy(METHODS[method].settings) if method in METHODS else {}
 
 
 def _read_with_bases(recipe: str) -> list[tuple[str, Settings]]:

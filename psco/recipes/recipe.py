@@ -3,7 +3,7 @@
 Three levels of settings, the later one winning:
 
 1. the defaults: of the settings, of the constructors of methods, backbones and view parts, and what
-   the chosen method changes in every recipe (``recipes/methods/maml.yaml``);
+   the chosen method changes in every recipe (``Method.settings``);
 2. the recipe file; it wins over its base (``base: omniglot``), and that over its own base;
 3. ``--set a.b=c`` and the flags of the command line.
 

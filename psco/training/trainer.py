@@ -247,7 +247,7 @@ class Trainer:
 def _check_ranks(recipe: Recipe, ranks: int) -> None:
     """Raise InputError, before any rank is started, if the run cannot be split over them."""
     name = recipe.method.name
-    if ranks > 1 and not getattr(METHODS[name], "shares", True):
+    if ranks > 1 and not METHODS[name].distributes:
         raise InputError(f"method {name!r} trains on one device only, not on {ranks} ranks")
     check_split(recipe.train.batch_size, ranks)
 

@@ -45,7 +45,7 @@ def test_an_image_too_small_for_the_backbone_is_refused():
 
 
 def test_a_backbone_that_returns_maps_is_refused():
-    with pytest.raises(psco.InputError, match=r"must return \(B, d\), not \(1, 4, 8, 8\)"):
+    with pytest.raises(psco.InputError, match=r"must return \(B, d\), got \(1, 4, 8, 8\)"):
         output_width(nn.Conv2d(1, 4, 1), 1, 8)
 
 
