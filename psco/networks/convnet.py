@@ -55,25 +55,25 @@ class ConvNet(nn.Sequential):
 def conv4(
     channels: int, image_size: int, width: int = 64, ceil_pooling: bool | None = None
 ) -> ConvNet:
-    """Make Conv4: 64 x 2 x 2 features at 28 px. See ``_conv_net`` for the pooling."""
+    """Return Conv4: 64 x 2 x 2 features at 28 px. See ``_conv_net`` for the pooling."""
     return _conv_net(4, channels, image_size, width, ceil_pooling)
 
 
 def conv5(
     channels: int, image_size: int, width: int = 64, ceil_pooling: bool | None = None
 ) -> ConvNet:
-    """Make Conv5: 64 x 2 x 2 features at 84 px. See ``_conv_net`` for the pooling."""
+    """Return Conv5: 64 x 2 x 2 features at 84 px. See ``_conv_net`` for the pooling."""
     return _conv_net(5, channels, image_size, width, ceil_pooling)
 
 
 def _conv_net(
     depth: int, channels: int, image_size: int, width: int, ceil_pooling: bool | None
 ) -> ConvNet:
-    """Choose ceil pooling, unless told, where floor pooling would end on a single pixel."""
+    """Return a ConvNet, by default with ceil pooling where floor pooling ends on a single pixel."""
     if image_size < 2**depth:
         raise InputError(
             f"conv{depth} halves the image {depth} times and needs image_size >= {2**depth}, "
-            f"not {image_size}"
+            f"got {image_size}"
         )
     if ceil_pooling is None:
         ceil_pooling = image_size < 2 ** (depth + 1)

@@ -1,4 +1,4 @@
-"""Backbones of timm, by their names there: ``timm:resnet26`` (extra ``vision``)."""
+"""Backbones of timm by name, such as ``timm:resnet26`` (extra ``vision``)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PREFIX = "timm:"
 
 
 def timm_backbone(name: str) -> Callable[..., nn.Module]:
-    """Give the factory of a model of timm; ``name`` is the one after ``timm:``.
+    """Return the factory of a timm model; ``name`` is the part after ``timm:``.
 
-    Nothing is imported before the factory is called.
+    timm is imported when the factory is called.
     """
 
     def make(channels: int, image_size: int, pretrained: bool = False) -> nn.Module:  # noqa: ARG001
-        """Make the model up to its pooled features (B, d).
+        """Return the model up to its pooled features (B, d).
 
         Raises
         ------
         InputError
-            If timm cannot be used, or has no such model or no weights for it.
+            If timm is missing or broken, or has no such model or weights.
         """
         timm = import_optional("timm", "vision")
         try:
@@ -33,7 +33,7 @@ def timm_backbone(name: str) -> Callable[..., nn.Module]:
         except (RuntimeError, OSError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(
-                f"timm cannot make {name!r}: {reason}; timm.list_models() has the names"
+                f"timm cannot create {name!r}: {reason}; timm.list_models() lists the names"
             ) from None
         return model
 

@@ -14,20 +14,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-SMALL = 64  # pixels up to which the stem keeps the resolution, unless told
+SMALL = 64  # pixels up to which the stem keeps the resolution by default
 
 
 def resnet18(
     channels: int, image_size: int, small_stem: bool | None = None, checkpointing: bool = False
 ) -> ResNet:
-    """Make ResNet-18: 512 features, 11.2 million parameters. See `ResNet` for the options."""
+    """Return ResNet-18: 512 features, 11.2 million parameters. See `ResNet` for the options."""
     return ResNet(BasicBlock, (2, 2, 2, 2), channels, _stem(small_stem, image_size), checkpointing)
 
 
 def resnet50(
     channels: int, image_size: int, small_stem: bool | None = None, checkpointing: bool = False
 ) -> ResNet:
-    """Make ResNet-50: 2048 features, 23.5 million parameters. See `ResNet` for the options."""
+    """Return ResNet-50: 2048 features, 23.5 million parameters. See `ResNet` for the options."""
     return ResNet(Bottleneck, (3, 4, 6, 3), channels, _stem(small_stem, image_size), checkpointing)
 
 
@@ -94,12 +94,12 @@ class ResNet(nn.Module):
         Colour channels of the images.
     small_stem
         True: a 3x3 convolution that keeps the resolution, for small images. False: the original
-        7x7 convolution of stride 2 and max pooling, which divide the sides by four. The functions
-        that make a network choose by themselves when it is None: small up to 64 px.
+        7x7 convolution of stride 2 and max pooling, which divide the sides by four. In `resnet18`
+        and `resnet50`, None means small up to 64 px.
     checkpointing
-        Keep only the input of each block in the forward pass and compute the rest again in the
-        backward pass: about half the memory of the activations for up to a third more time, and
-        the same gradients and running statistics to the bit.
+        Store only the input of each block in the forward pass and recompute the rest in the
+        backward pass: about half the activation memory for up to a third more time, with
+        bit-identical gradients and running statistics.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give the features (B, d) of images (B, C, H, W)."""
+        """Return the features (B, d) of images (B, C, H, W)."""
         x: Tensor = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             for block in stage:
@@ -147,10 +147,10 @@ class ResNet(nn.Module):
 
 @contextmanager
 def buffers_left_alone(block: nn.Module) -> Iterator[None]:
-    """Let BatchNorm, synchronised or not, see a batch a second time without counting it again.
+    """Keep BatchNorm from counting a batch again when its block is recomputed.
 
-    Within the block of code it counts on copies. To switch the counting off would not do: what a
-    layer saves for the backward pass depends on it.
+    Inside the context the layers update copies of their buffers. Switching the updates off would
+    not do: what a layer saves for the backward pass depends on them.
     """
     buffers = [(m, n, b) for m in block.modules() for n, b in m.named_buffers(recurse=False)]
     try:

@@ -1,7 +1,7 @@
 """Initial weights for a backbone: from torchvision, timm, other training codes or an earlier run.
 
-Files are read weights-only, so reading them runs no code. What wraps the backbone in a file is
-taken off: an entry such as ``state_dict``, and beginnings of names such as ``module.encoder_q.``.
+Files are read weights-only, so reading them runs no code. Wrappers around the backbone are removed:
+an entry such as ``state_dict``, and prefixes of names such as ``module.encoder_q.``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from psco.errors import InputError, PscoError
 from psco.files.checksums import verify_checksum
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "method")
-# In this order, as a momentum method's file holds an online and an averaged network.
+# In this order: a file of a momentum method holds an online network and its EMA copy.
 PREFIXES = ("module.", "_orig_mod.", "backbone.", "encoder_q.", "encoder.", "model.")
 _RUN_MODEL = "model.safetensors"
 _SHOWN = 6  # names in a message
@@ -27,7 +27,7 @@ _AGAIN = "get the file again"
 
 
 def weights_file(source: str | Path) -> Path:
-    """Give the file that ``source`` stands for: itself, or the model of a run folder.
+    """Return the file that ``source`` refers to: itself, or the model of a run folder.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def load_backbone(backbone: nn.Module, source: str | Path) -> str:
     Returns
     -------
     str
-        One line on what was loaded and what the file has besides.
+        One line on what was loaded and what else the file holds.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def load_backbone(backbone: nn.Module, source: str | Path) -> str:
     path = weights_file(source)
     own = backbone.state_dict()
     found, rest = _unwrap(_read(path), own)
-    # Files from before these counters existed do not have them; they start at zero.
+    # Old files lack these counters; they start at zero.
     missing = [n for n in own if n not in found and not n.endswith("num_batches_tracked")]
     if missing:
         raise InputError(
@@ -95,8 +95,8 @@ def _read(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise InputError(
-            f"{path} holds more than weights, or is damaged; nothing but tensors is read: save its "
-            f"state dict alone, as safetensors"
+            f"{path} holds more than weights, or is damaged; only tensors are read: save the state "
+            f"dict alone, as safetensors"
         ) from None
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -104,12 +104,12 @@ def _read(path: Path) -> dict[str, Any]:
             None
         )
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no weights by name but a {type(content).__name__}")
+        raise InputError(f"{path} must hold tensors by name, got a {type(content).__name__}")
     return content
 
 
 def _unwrap(content: dict[str, Any], own: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Give the tensors by their names in the backbone, and the names of those beside them."""
+    """Return the tensors by their names in the backbone, and the names of all others."""
     while wrapper := next((w for w in WRAPPERS if isinstance(content.get(w), dict)), None):
         content = content[wrapper]
     tensors = {str(n): v for n, v in content.items() if isinstance(v, Tensor)}

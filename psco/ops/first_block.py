@@ -1,18 +1,18 @@
-"""The first block of a network, convolution to pooling, with its map in the caches all the time.
+"""The first block of a network, convolution to pooling, without ever storing its feature map.
 
-What comes into this block are images, which take no gradient, and of few channels; what lies
-between its convolution and its pooling is the largest map of the network by far. On a CPU moving
-that map costs many times its arithmetic. Two facts keep it from ever being whole, both exact:
+The inputs of this block are images: they take no gradient and have few channels. The map between
+its convolution and its pooling is by far the largest of the network, and on a CPU moving it costs
+many times its arithmetic. Two facts, both exact, avoid storing it:
 
 - The map is a linear function of the 3 x 3 patches of the images, so the moments of the patches
-  give its mean and variance before it is computed. With them BatchNorm is part of the filters, and
-  the block can be run for a few images at a time, as products of patches and filters.
-- Backward, the statistics pass a multiple of the map and a constant to every place of it. The
-  moments know what that adds to the filters; the rest comes from the places that won the pooling,
-  which are found by computing the map once more: that is quicker than to remember them.
+  give its mean and variance before it is computed. With them BatchNorm folds into the filters, and
+  the block runs on a few images at a time, as products of patches and filters.
+- In the backward pass, the statistics add a multiple of the map and a constant to every gradient.
+  The moments tell what that adds to the filters. The rest comes from the positions that won the
+  pooling, which are found by computing the map again: that is faster than storing them.
 
-Patches come in the order of the places in a window of the pooling, all upper left ones first. What
-is pooled are then four whole pieces of memory.
+Patches are ordered by their position in a pooling window, all upper left ones first, so pooling
+works on four contiguous pieces of memory.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from torch.autograd.function import once_differentiable
 from psco.ops.native import pooled_windows, supports_windows, window_moments, won_windows
 from psco.ops.script import compile_script
 
-FEW_CHANNELS = 4  # up to which the patches take less memory than the map
-_MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, what a second-level cache holds
+FEW_CHANNELS = 4  # up to which patches take less memory than the map
+_MAP_AT_ONCE = 1 << 19  # numbers of the map: 2 MiB, the size of a second-level cache
 
 
 def supports_first_block(x: Tensor) -> bool:
@@ -42,7 +42,7 @@ def supports_first_block(x: Tensor) -> bool:
 def first_block(
     x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the block, with the statistics of the batch.
+    """Return the output of the block, normalised with the statistics of the batch.
 
     Parameters
     ----------
@@ -118,14 +118,14 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pool_maps(rows: Tensor, of_rows: Tensor, out: Tensor, size: int) -> None:
-    """Compute the normalised map and pool it, for a few images at a time in the same memory.
+    """Compute the normalised map and pool it, a few images at a time in the same memory.
 
     Parameters
     ----------
     rows
         (N, P + 1, HW) patches.
     of_rows
-        (P + 1, C) filters and, in the last row, what is added to a channel.
+        (P + 1, C) filters, and in the last row the shift of each channel.
     out
         (N, HW/4, C), written.
     size
@@ -145,17 +145,17 @@ def _pool_maps(rows: Tensor, of_rows: Tensor, out: Tensor, size: int) -> None:
 
 
 def _won(rows: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor, size: int) -> Tensor:
-    """Compute the map again and give Σ g p over the places that have won the pooling.
+    """Compute the map again and return Σ g p over the positions that won the pooling.
 
-    Of equal places the first wins. Where a comparison is 1 the gradient goes one way, and what is
-    left of it, itself or 0, the other.
+    Of equal positions the first wins. Where a comparison is 1 the gradient goes to one side, and
+    the remainder, itself or 0, to the other.
 
     Parameters
     ----------
     rows, of_rows, size
         As of `_pool_maps`.
     out, gradient
-        (N, HW/4, C), what was given forward and g before the ReLU.
+        (N, HW/4, C), output of the forward pass, and g before the ReLU.
 
     Returns
     -------
@@ -187,10 +187,10 @@ def _won(rows: Tensor, of_rows: Tensor, out: Tensor, gradient: Tensor, size: int
 def map_gradient(
     scale: Tensor, rate: Tensor, mean: Tensor, d_scale: Tensor, d_shift: Tensor, n: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give factor, slope and offset (C,): dL/dy = factor · g where y has won + slope · y + offset.
+    """Return factor, slope and offset (C,): dL/dy = factor · g where y won + slope · y + offset.
 
-    That is the gradient of BatchNorm in training, for n places of each channel:
-    factor · (g where y has won − d_shift / n − d_scale / n · (y − mean) · rate).
+    That is the gradient of BatchNorm in training, for n positions of each channel:
+    factor · (g where y won − d_shift / n − d_scale / n · (y − mean) · rate).
     """
     factor = scale * rate
     slope = -factor * d_scale * rate / n
@@ -198,7 +198,7 @@ def map_gradient(
 
 
 def patches(x: Tensor) -> Tensor:
-    """Give the 3 x 3 patches of zero-padded images, each with a 1 behind it.
+    """Return the 3 x 3 patches of zero-padded images, each followed by a 1.
 
     Parameters
     ----------
@@ -208,8 +208,8 @@ def patches(x: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (N, 9c + 1, HW), the 9c numbers in the order of filters, the places first by row and column
-        in their window of 2 x 2, then by window.
+        (N, 9c + 1, HW), the 9c numbers in the order of filters; positions ordered by row and column
+        in their 2 x 2 window first, then by window.
     """
     N, c, H, W = x.shape
     padded = F.pad(x, (1, 1, 1, 1))
@@ -223,7 +223,7 @@ def patches(x: Tensor) -> Tensor:
 
 
 def patch_moments(rows: Tensor) -> Tensor:
-    """Add up the products of patches.
+    """Return the summed products of patches.
 
     Parameters
     ----------
@@ -233,14 +233,14 @@ def patch_moments(rows: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Σ p pᵀ, (P + 1, P + 1), over all N·HW patches, so in the last row Σ p and their number.
-        Images are added up in double precision, since statistics are differences of such sums.
+        Σ p pᵀ, (P + 1, P + 1), over all N·HW patches; the last row has Σ p and their number. Summed
+        in double precision, since statistics are differences of such sums.
     """
     return torch.bmm(rows, rows.mT).sum(dim=0, dtype=torch.float64)
 
 
 def _statistics(filters: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Give mean and variance of w·p for filters w (C, P) and the moments of the patches p."""
+    """Return mean and variance of w·p for filters w (C, P) and the moments of the patches p."""
     means = moments / moments[-1, -1]
     rows, centre = filters.double(), means[-1, :-1]  # (C, P), (P,)
     covariance = means[:-1, :-1] - centre[:, None] * centre  # (P, P)

@@ -1,7 +1,7 @@
 """Training a whole network on the supports of a task, for many tasks at once.
 
-A network here is a function of its parameters: tasks differ in the parameters they have reached,
-`torch.func.vmap` runs them side by side, and gradients pass through the steps where they must.
+A network here is a function of its parameters, which differ from task to task. `torch.func.vmap`
+runs the tasks side by side, and gradients pass through the steps where they are needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Statistics = Literal["support", "query"]
 
 
 class TaskNorm(nn.Module):
-    """BatchNorm with the statistics of one task, and no memory of others.
+    """BatchNorm with the statistics of one task, without running averages.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class TaskNorm(nn.Module):
         Number of rows at the front of a batch that are supports; None for all.
     statistics
         What the other rows, the queries, are normalised with: the statistics of the supports, or
-        those of the queries themselves, by which predictions come to depend on one another.
+        those of the queries themselves, which makes predictions depend on one another.
     """
 
     def __init__(self, norm: nn.BatchNorm2d) -> None:
@@ -64,9 +64,9 @@ class TaskNorm(nn.Module):
 
 
 def with_task_norm(network: nn.Module) -> nn.Module:
-    """Replace every BatchNorm2d by a TaskNorm, and let nothing work in place; changes the network.
+    """Replace every BatchNorm2d of a network by a TaskNorm, in place, and return the network.
 
-    Gradients of gradients need what in-place layers overwrite.
+    In-place ReLUs are switched off: gradients of gradients need what they overwrite.
     """
     for name, layer in network.named_children():
         if isinstance(layer, nn.BatchNorm2d):
@@ -93,10 +93,10 @@ def _supports_first(network: nn.Module, number: int, statistics: Statistics) -> 
 def support_loss(
     network: nn.Module, parameters: Parameters, x: Tensor, labels: Tensor, ways: int
 ) -> Tensor:
-    """Give the cross-entropy of supports (S, C, H, W), the mean times the number of classes.
+    """Return the mean cross-entropy of supports (S, C, H, W), times the number of classes.
 
-    That is the loss to which the published rates of inner loops belong. Of a network with more
-    outputs than the task has classes only the first ones take part.
+    The published inner rates belong to this loss. If the network has more outputs than the task
+    has classes, only the first ones are used.
     """
     logits = functional_call(network, parameters, (x,))  # (S, outputs)
     return ways * F.cross_entropy(logits[:, :ways], labels)
@@ -120,18 +120,18 @@ def inner_loop(
     network
         Maps images (S, C, H, W) to logits (S, outputs >= ways).
     parameters, fixed
-        Those that are trained, and those that are not.
+        Trained parameters, and those that stay.
     x, labels
         (S, C, H, W) supports and their classes (S,), below ``ways``.
     rate, steps
         Step size on `support_loss`, and number of steps.
     first_order
-        Whether gradients through the adapted parameters ignore how the steps were found.
+        Whether to ignore the gradient through the steps.
 
     Returns
     -------
     dict, Tensor
-        The adapted parameters, and the losses (steps,) on the way.
+        The adapted parameters, and the losses (steps,) before each step.
     """
 
     def loss(current: Parameters) -> Tensor:
@@ -154,7 +154,7 @@ def query_logits(
     query: Tensor,
     statistics: Statistics,
 ) -> Tensor:
-    """Give the logits (Q, outputs) of queries (Q, C, H, W); the supports pass with them."""
+    """Return the logits (Q, outputs) of queries (Q, C, H, W), passed together with the supports."""
     with _supports_first(network, len(support), statistics):
         logits: Tensor = functional_call(network, parameters, (torch.cat([support, query]),))
     return logits[len(support) :]

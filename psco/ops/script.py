@@ -1,4 +1,4 @@
-"""Loops over small operations without Python between them."""
+"""Compiling loops over small operations, so that no Python runs between them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch
 def compile_script(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of tensors by TorchScript, and with it those that it calls.
 
-    A loop over operations of some microseconds loses a tenth of its time to Python, and threads
-    that run it wait for Python's lock on top. TorchScript has neither. It is deprecated in favour
-    of compilers that need one for C++ on the user's machine, which is no option here; should torch
-    drop it, the function runs as it is.
+    A loop over operations of a few microseconds loses a tenth of its time to Python, and threads
+    that run it wait for the interpreter lock as well. TorchScript avoids both. It is deprecated in
+    favour of compilers that need a C++ compiler on the user's machine; should torch drop it, the
+    function runs uncompiled.
 
     Parameters
     ----------
     function
-        With annotations, in the part of Python that TorchScript knows.
+        Annotated, in the subset of Python that TorchScript supports.
 
     Returns
     -------
     Callable
-        A `torch.jit.ScriptFunction`; or the function itself where that cannot be made.
+        A `torch.jit.ScriptFunction`, or the function itself if it cannot be compiled.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             compiled: Callable[..., Any] = torch.jit.script(function)
-    except Exception:  # gone, no source code, a word it does not know: the function is still right
+    except Exception:  # TorchScript is gone, or cannot parse the source
         return function
     return compiled

@@ -40,7 +40,7 @@ def test_the_projector_ends_in_a_batch_norm_without_affine_map_and_the_predictor
 
 
 def test_an_image_too_small_for_the_backbone_is_refused():
-    with pytest.raises(psco.InputError, match="needs image_size >= 32, not 28"):
+    with pytest.raises(psco.InputError, match="needs image_size >= 32, got 28"):
         psco.conv5(3, 28)
 
 

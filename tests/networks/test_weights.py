@@ -153,7 +153,7 @@ def test_a_file_cut_short_is_reported(tmp_path, weights, name):
 
 def test_a_file_that_holds_something_else_is_refused(tmp_path):
     torch.save([torch.zeros(1)], tmp_path / "w.pth")
-    refused(resnet18(3, 32), tmp_path / "w.pth", "holds no weights by name but a list")
+    refused(resnet18(3, 32), tmp_path / "w.pth", "must hold tensors by name, got a list")
 
 
 # --------------------------------------------------------------------------------------- runs
@@ -275,7 +275,7 @@ def test_a_model_of_timm_trains_and_its_weights_count_at_the_beginning_only(
 
 
 def test_an_unknown_model_or_option_of_timm_is_refused(timm):
-    with pytest.raises(psco.InputError, match=r"timm cannot make 'x': Unknown model \(x\); timm"):
+    with pytest.raises(psco.InputError, match=r"timm cannot create 'x': Unknown model \(x\); timm"):
         BACKBONES["timm:x"](3, 32)
     with pytest.raises(psco.InputError, match="unknown option of backbone 'timm:x' 'pretraned'"):
         BACKBONES.options("timm:x", {"pretraned": True})
