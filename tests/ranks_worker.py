@@ -1,8 +1,8 @@
-"""What every rank of tests/test_distributed.py runs, started with the variables of torchrun.
+"""What each rank in tests/training/test_distributed.py runs, with torchrun's variables set.
 
-``python ranks_worker.py FOLDER NAME ...`` trains those of `RUNS`, each in its folder, where every
-rank leaves its state, and checks ``psco.ops.ranks`` against what one process computes for the whole
-batch.
+``python ranks_worker.py FOLDER NAME ...`` trains the named entries of `RUNS`, each in its own
+folder, where every rank saves its state. It then checks ``psco.ops.ranks`` against what one process
+computes for the whole batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import psco
@@ -35,8 +36,8 @@ EVERY_PART = (
     "stroke: {}, erase: {fill: noise}, jitter: {}, grey: {}, blur: {}}"
 )
 RUNS = {
-    # Two keys that are alike to the last digit, and rounding selects the one or the other: in
-    # double precision that does not happen, in single precision rarely at a low rate.
+    # Rounding can decide which of two nearly equal keys is selected. That does not happen in double
+    # precision, and rarely in single precision at a low rate.
     "psco": ["method={name: psco, shots: 2, queue_size: 96}", TRAIN % (10, 0.05, "64-true", "")],
     "single": ["method={name: psco, shots: 2, queue_size: 96}", TRAIN % (50, 0.005, "32-true", "")],
     "variant": [
@@ -57,7 +58,7 @@ RUNS = {
 
 
 def blobs() -> psco.ImageSet:
-    """Give 120 soft spots on noise, in 10 classes by place."""
+    """Return 120 images of soft spots on noise, in 10 classes by position."""
     random = np.random.default_rng(0)
     labels = np.arange(120) % 10
     centres = random.uniform(4, 16, (10, 2))[labels] + random.normal(0, 1, (120, 2))
@@ -68,7 +69,7 @@ def blobs() -> psco.ImageSet:
 
 
 def train_all(folder: Path, names: Iterable[str]) -> dict[str, psco.Run]:
-    """Train some of `RUNS`, and leave the state of this rank in ``FOLDER/NAME-RANK.pt``."""
+    """Train some of `RUNS` and save the state of this rank as ``FOLDER/NAME-RANK.pt``."""
     runs = {}
     for name in names:
         # Not `psco.pretrain`: calibration would take longer than all of these runs.
@@ -124,8 +125,8 @@ def check_batchnorm(make: type[nn.Module], shape: tuple[int, ...], **options: ob
 
 
 def check_plan(epsilon: float) -> None:
-    rows = [torch.randn(n, 5, dtype=torch.float64) for n in (4 * world_size(), 11)]
-    z, queue = (torch.nn.functional.normalize(x, dim=1) for x in rows)
+    z = F.normalize(torch.randn(4 * world_size(), 6, dtype=torch.float64), dim=1)
+    queue = F.normalize(torch.randn(11, 6, dtype=torch.float64), dim=1)
     own = own_rows(4)
     plan = sinkhorn(Similarity(z[own], queue), epsilon, 3).dense() * 4  # rows sum to 1
     expected = sinkhorn(z @ queue.T, epsilon, 3)[own] * len(z)

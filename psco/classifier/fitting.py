@@ -60,18 +60,19 @@ def fit_model(
     if name == "adapt" and heads is not None:
         features = supports.embeddings.features
         model.adapted = adapt_heads(features, model.targets, heads, options["steps"])
+    model.fit()
     held_out = _NOTHING_HELD_OUT
     if AUTO in (temperature, reject_below):
         held_out = _leave_one_out(model, name, options, random)
     # The calibration is that of the encoder's own heads, and its temperature that of cosines.
     if isinstance(temperature, str):
-        expected = calibration if name == "prototype" else None
-        model.temperature = _fitted_temperature(model, held_out, expected)
+        usable = calibration if name == "prototype" else None
+        model.temperature = _fitted_temperature(model, held_out, usable)
     else:
         model.temperature = float(temperature)
     if isinstance(reject_below, str):
-        expected = calibration if model.adapted is None else None
-        similarity = None if expected is None else expected.similarity_for(len(model.classes))
+        usable = calibration if model.adapted is None else None
+        similarity = None if usable is None else usable.similarity_for(len(model.classes))
         model.threshold = rejection_threshold(held_out.similarity, similarity)
         model.rejects_by_similarity = True
     elif reject_below is not None:

@@ -109,6 +109,10 @@ class Model:
     threshold: float | None = None
     rejects_by_similarity: bool = False
 
+    def fit(self) -> None:
+        """Fit the rule to the supports now, so that the first prediction is as quick as others."""
+        _ = self._scorer
+
     def predict(self, embeddings: Embeddings) -> Prediction:
         """Classify embeddings (n,) as the encoder or the user gave them."""
         scores = self.scores(embeddings)
@@ -173,7 +177,7 @@ class Model:
         """The rule that compares with class centres: cosines, or distances without an encoder."""
         return Prototype() if self.supports.from_encoder else NearestMean()
 
-    # Rules are fitted once: that may take seconds, where a query takes milliseconds.
+    # Rules are fitted once: fitting may take seconds, and a prediction takes milliseconds.
 
     @cached_property
     def _scorer(self) -> Scorer:

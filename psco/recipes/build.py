@@ -12,15 +12,15 @@ from psco.views import VIEW_PARTS, TwoViews, View
 
 
 def build_method(recipe: Recipe, init: bool = False) -> Method:
-    """Make the method with fresh weights, from torch's global random state.
+    """Return the method with random weights, drawn from torch's global random state.
 
     Parameters
     ----------
     recipe
         The settings.
     init
-        Whether the backbone gets the initial weights that the recipe names: at the beginning of
-        a run. Whoever loads weights afterwards needs no others before.
+        Load the initial weights of the backbone that the recipe names, as at the start of a run.
+        They are not needed where other weights are loaded afterwards.
     """
     image, heads = recipe.image, recipe.heads
     factory = BACKBONES[recipe.backbone.name]

@@ -57,5 +57,4 @@ def _meaning(method: str, option: str) -> str:
 
 
 def _is_variant(method: str, origin: str) -> bool:
-    own, other = METHODS[method], METHODS[origin]
-    return isinstance(own, type) and isinstance(other, type) and issubclass(own, other)
+    return issubclass(METHODS[method], METHODS[origin])

@@ -24,10 +24,10 @@ from psco.methods import Episode
 from psco.training.signals import follow_parent
 from psco.views import to_batch
 
-Batch = tuple[Tensor, Tensor | None]
+ImagesAndLabels = tuple[Tensor, Tensor | None]
 
 
-class Feed(Dataset[Batch]):
+class Feed(Dataset[ImagesAndLabels]):
     """Endless shuffled mini-batches; an epoch is a permutation without the incomplete last batch.
 
     ``feed[number]`` is batch ``number``: images (B, C, H, W) uint8 and, if the data set has labels,
@@ -87,20 +87,22 @@ class Feed(Dataset[Batch]):
         self._rows = slice(rank * count, (rank + 1) * count)
 
     @property
-    def share(self) -> tuple[int, int] | None:
+    def rows(self) -> tuple[int, int] | None:
         """First row and size of the whole batch if this feed yields a part of it, else None."""
         return None if self._rows.start is None else (self._rows.start, self.batch_size)
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> ImagesAndLabels:
         indices = self.indices(number)[self._rows]
         labels = None if self._set.labels is None else torch.from_numpy(self._set.labels[indices])
         return to_batch(self._set.images[indices]), labels
 
-    def batches(self, start: int) -> Iterator[Batch]:
+    def batches(self, start: int) -> Iterator[ImagesAndLabels]:
         """Yield the batches ``start``, ``start + 1``, ... without end."""
         return self._load(self, itertools.count(start))
 
-    def _load(self, dataset: Dataset[Batch], keys: Iterable[Any]) -> Iterator[Batch]:
+    def _load(
+        self, dataset: Dataset[ImagesAndLabels], keys: Iterable[Any]
+    ) -> Iterator[ImagesAndLabels]:
         """Yield ``dataset[key]`` for each key, computed by the workers."""
         loader = DataLoader(
             _WithErrors(dataset),
@@ -116,13 +118,13 @@ class Feed(Dataset[Batch]):
             yield batch
 
 
-class _WithErrors(Dataset[Batch | InputError]):
+class _WithErrors(Dataset[ImagesAndLabels | InputError]):
     """Returns InputErrors, because DataLoader would wrap the worker's traceback around them."""
 
-    def __init__(self, dataset: Dataset[Batch]) -> None:
+    def __init__(self, dataset: Dataset[ImagesAndLabels]) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, key: Any) -> Batch | InputError:
+    def __getitem__(self, key: Any) -> ImagesAndLabels | InputError:
         try:
             return self._dataset[key]
         except InputError as error:

@@ -180,9 +180,9 @@ class Loop:
         for part in range(train.accumulate):
             images, labels = self.fabric.to_device(next(batches))
             view_a, view_b = self._views(images, self.step * train.accumulate + part)
-            with self._sums_of_own(part < train.accumulate - 1):
-                # Fabric chooses the number format of a call by itself where ranks share it only.
+            with self._accumulating(part < train.accumulate - 1):
                 batch = Batch(view_a, view_b, labels, self.done, starts_step=part == 0)
+                # Fabric sets the number format by itself only where ranks train together.
                 with self.fabric.autocast():
                     loss, logs = self.method.loss(batch)
                 self.fabric.backward(loss / train.accumulate)
@@ -221,14 +221,14 @@ class Loop:
         )
         self._saved_step = None
 
-    def _sums_of_own(self, own: bool) -> AbstractContextManager[Any]:
+    def _accumulating(self, more_follow: bool) -> AbstractContextManager[Any]:
         """Keep the gradients on this rank while they are being accumulated."""
-        if not own or world_size() == 1:
+        if not more_follow or world_size() == 1:
             return nullcontext()
         return self.fabric.no_backward_sync(self.method)
 
     def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
-        generator = step_generator(self.recipe.train.seed, number, self.feed.share)
+        generator = step_generator(self.recipe.train.seed, number, self.feed.rows)
         if self.method.views == 2:
             views = self.views(images, generator)
         else:

@@ -21,7 +21,7 @@ from psco.data import ImageSet
 from psco.data.reading.lazy import LazyImages
 from psco.data.reading.shards import Shards
 from psco.errors import InputError
-from psco.training.feed import Batch, Feed
+from psco.training.feed import Feed, ImagesAndLabels
 from psco.views import to_batch
 
 Encoded = tuple[np.ndarray, list[bytes]]  # (B,) numbers of images, and their contents
@@ -102,7 +102,7 @@ class StreamFeed(Feed):
         self._epoch = -1
 
     @property
-    def share(self) -> tuple[int, int] | None:
+    def rows(self) -> tuple[int, int] | None:
         """First row and size of the whole batch if this feed yields a part of it, else None."""
         return None if self._ranks == 1 else (self._rank * self._own, self.batch_size)
 
@@ -139,7 +139,7 @@ class StreamFeed(Feed):
         indices: np.ndarray = self._order[place * self._own : (place + 1) * self._own]
         return indices
 
-    def batches(self, start: int) -> Iterator[Batch]:
+    def batches(self, start: int) -> Iterator[ImagesAndLabels]:
         """Yield the batches ``start``, ``start + 1``, ... without end."""
         # This process reads and the workers decode, so batches do not depend on the workers.
         decoder = _Decoder(self._images, self._set.labels)
@@ -183,13 +183,13 @@ class StreamFeed(Feed):
             yield position, number, content
 
 
-class _Decoder(Dataset[Batch]):
+class _Decoder(Dataset[ImagesAndLabels]):
     """Decodes batches; this is what the worker processes do."""
 
     def __init__(self, images: LazyImages, labels: np.ndarray | None) -> None:
         self._images, self._labels = images, labels
 
-    def __getitem__(self, batch: Encoded) -> Batch:
+    def __getitem__(self, batch: Encoded) -> ImagesAndLabels:
         numbers, contents = batch
         labels = None if self._labels is None else torch.from_numpy(self._labels[numbers])
         return to_batch(self._images.decode(numbers, contents)), labels

@@ -97,11 +97,7 @@ class Affine(Mover):
         return max(1.0, math.exp(self.log_scale[1]))
 
     def draw_motion(
-        self,
-        count: int,
-        _height: int,
-        _width: int,
-        generator: torch.Generator,
+        self, count: int, _height: int, _width: int, generator: torch.Generator
     ) -> Motion:
         """Draw the six parameters of each image."""
         draws = uniform(count, 6, generator=generator)  # (B, 6)
@@ -150,11 +146,7 @@ class Elastic(Mover):
         return Warp((self,))(images, size, generator)
 
     def draw_motion(
-        self,
-        count: int,
-        _height: int,
-        _width: int,
-        generator: torch.Generator,
+        self, count: int, _height: int, _width: int, generator: torch.Generator
     ) -> Motion:
         """Draw the displacements of each image."""
         field = normal(count, 2, self.grid, self.grid, generator=generator)

@@ -41,11 +41,7 @@ class Flip(Mover):
         return images
 
     def draw_motion(
-        self,
-        count: int,
-        _height: int,
-        _width: int,
-        generator: torch.Generator,
+        self, count: int, _height: int, _width: int, generator: torch.Generator
     ) -> Motion:
         """Draw which axes are flipped."""
         matrix = torch.eye(2, 3).repeat(count, 1, 1)
@@ -97,11 +93,7 @@ class Turn(Mover):
         return torch.where(quarters >= 2, rotated.flip((2, 3)), rotated)
 
     def draw_motion(
-        self,
-        count: int,
-        _height: int,
-        _width: int,
-        generator: torch.Generator,
+        self, count: int, _height: int, _width: int, generator: torch.Generator
     ) -> Motion:
         """Draw the rotation of each image."""
         rotations = torch.tensor(

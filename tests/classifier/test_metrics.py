@@ -1,19 +1,89 @@
-"""Calibration and rejection measured on tasks with foreign classes."""
+"""Calibration error, AUROC, and the quality of classifiers on open-set tasks."""
 
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import psco
+from psco.classifier.metrics import auroc, expected_calibration_error, reliability
 from psco.data.tasks import sample_tasks
+from psco.errors import InputError
+
+
+def test_the_calibration_error_is_0_at_best_and_1_at_worst():
+    assert expected_calibration_error(np.ones(4), np.ones(4)) == 0
+    assert expected_calibration_error(np.ones(4), np.zeros(4)) == 1
+    sure = np.array([0.9, 0.9, 0.9, 0.9, 0.6])
+    right = np.array([1, 1, 1, 0, 1])
+    # 4/5 of |0.9 - 0.75| and 1/5 of |0.6 - 1|
+    assert expected_calibration_error(sure, right, bins=2) == pytest.approx(
+        abs(4.2 - 4) / 5
+    )  # one bin holds all of them
+    assert expected_calibration_error(sure, right, bins=5) == pytest.approx(0.8 * 0.15 + 0.2 * 0.4)
+
+
+@given(
+    arrays(float, 30, elements=st.floats(0, 1)),
+    arrays(bool, 30),
+    st.integers(1, 40),
+)
+def test_the_calibration_error_is_between_0_and_1(sure, right, bins):
+    assert 0 <= expected_calibration_error(sure, right, bins) <= 1
+
+
+@pytest.mark.parametrize(
+    ("sure", "right", "bins", "words"),
+    [
+        ([], [], 15, "shape"),
+        ([0.5], [1, 0], 15, r"\(1,\) and \(2,\)"),
+        ([1.5], [1], 15, "1.5"),
+        ([math.nan], [1], 15, "nan"),
+        ([0.5], [1], 0, "at least 1, got 0"),
+    ],
+)
+def test_the_calibration_error_rejects_invalid_probabilities_and_bins(sure, right, bins, words):
+    with pytest.raises(InputError, match=words):
+        expected_calibration_error(np.array(sure), np.array(right), bins)
+
+
+def test_reliability_counts_and_averages_each_interval():
+    sure, right = np.array([0.1, 0.2, 0.95, 1.0]), np.array([False, True, True, True])
+    number, means, accuracy = reliability(sure, right, bins=2)
+    assert number.tolist() == [2, 2]
+    assert means == pytest.approx([0.15, 0.975])
+    assert accuracy == pytest.approx([0.5, 1.0])
+    number, means, accuracy = reliability(sure[:1], right[:1], bins=4)
+    assert (number.tolist(), means.tolist(), accuracy.tolist()) == (
+        [1, 0, 0, 0],
+        [0.1, 0, 0, 0],
+        [0] * 4,
+    )
+
+
+@given(
+    arrays(float, st.integers(1, 12), elements=st.integers(0, 5)),
+    arrays(float, st.integers(1, 12), elements=st.integers(0, 5)),
+)
+def test_auroc_is_the_fraction_of_pairs_in_order(genuine, foreign):
+    pairs = [(g > f) + 0.5 * (g == f) for g in genuine for f in foreign]
+    assert auroc(genuine, foreign) == pytest.approx(np.mean(pairs))
+
+
+def test_auroc_needs_genuine_and_foreign_scores():
+    with pytest.raises(InputError, match="genuine and foreign scores, got 2 and 0"):
+        auroc(np.zeros(2), np.zeros(0))
 
 
 @pytest.fixture
 def images() -> psco.ImageSet:
-    """Draw 8 classes of 12 pictures: blots at 8 places, in noise."""
+    """Draw 8 classes of 12 images: blots at 8 places, in noise."""
     random = np.random.default_rng(0)
     pixels = random.integers(0, 150, (8, 12, 20, 20, 1)).astype(np.uint8)
     for number in range(8):
@@ -25,7 +95,7 @@ def images() -> psco.ImageSet:
 
 @pytest.fixture
 def run(images, tmp_path, tiny):
-    """Train a run for a moment, which calibrates it."""
+    """Train for a few steps, which also calibrates the run."""
     psco.pretrain(
         images.unlabelled(), out=tmp_path / "run", recipe="glyphs", overrides=tiny, progress=False
     )

@@ -38,6 +38,8 @@ def supports() -> Supports:
 def test_the_rule_is_fitted_once_for_any_number_of_predictions(supports):
     rule = CountedLogistic()
     model = Model(supports, rule)
+    model.fit()
+    assert len(rule.fits) == 1
     queries = supports.embeddings
     first = model.predict(queries)
     model.temperature = 2.0

@@ -65,7 +65,7 @@ def test_prepare_and_evaluate_work_on_a_benchmark_by_name(psco, eurosat, tiny, p
 def test_verify_finds_what_is_missing_and_exits_with_1(psco, eurosat):
     done = psco("data", "verify", "eurosat", "--root", eurosat)
     assert done.returncode == 1
-    assert "complete it has 10 and 27,000" in done.stdout
+    assert "the complete data set has 10 classes and 27,000" in done.stdout
     assert psco("data", "verify", "cub", "--root", eurosat).returncode == 1
 
 
@@ -79,7 +79,7 @@ def test_a_data_set_that_is_not_here_says_where_to_put_which_files(psco, tmp_pat
 def test_download_names_the_source_of_what_it_may_not_fetch(psco, tmp_path):
     done = psco("data", "download", "cub", "--root", tmp_path)
     assert done.returncode == 2
-    assert "cannot be downloaded by psco (those that can: omniglot, eurosat)" in done.stderr
+    assert "cannot be downloaded automatically (only omniglot, eurosat can)" in done.stderr
     assert str(tmp_path / "cub") in done.stderr
 
 

@@ -114,7 +114,7 @@ def test_tasks_can_be_saved_and_replayed(psco, folder, small, tmp_path):
     assert [file.name for file in kept.iterdir()] == ["3-way-1-shot.npz"]
     missing = psco(*words, "--shots", 2, "--replay", kept)
     assert missing.returncode == 2
-    assert "no file of tasks" in missing.stderr
+    assert "no task file" in missing.stderr
 
 
 def test_print_config_prints_the_resolved_recipe_and_runs_nothing(psco, tmp_path):

@@ -187,8 +187,8 @@ def run(tmp_path, tiny):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--ways", "4"], "need 4 classes of at least 16 images; 3 of 3 classes have as many"),
-        (["--ways", "3", "--shots", "2"], "at least 17 images; 0 of 3 classes have as many"),
+        (["--ways", "4"], "need 4 classes of at least 16 images; 3 of 3 classes have enough"),
+        (["--ways", "3", "--shots", "2"], "at least 17 images; 0 of 3 classes have enough"),
         (["--ways", "3", "--queries", "0"], "queries must be at least 1, not 0"),
         (["--ways", "3", "--tasks", "0"], "tasks must be at least 1, not 0"),
         (["--ways", "3", "--rule", "kn"], "unknown rule 'kn'; did you mean 'knn'"),

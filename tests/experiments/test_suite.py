@@ -100,7 +100,7 @@ def test_a_supervised_method_needs_labels(name, few_glyphs, small, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["method.ways=31"], "31 classes of at least 6 images; 30 of 30 classes have as many"),
+        (["method.ways=31"], "31 classes of at least 6 images; 30 of 30 classes have enough"),
         (["method.ways=5", "method.shots=16"], "5 classes of at least 21 images; 0 of 30 classes"),
     ],
 )

@@ -210,7 +210,7 @@ def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings():
     assert "auxiliary: byol" in shown.output
     wrong = CliRunner().invoke(app, [*words, "--aux", "bol", "--print-config"])
     assert wrong.exit_code == 2
-    assert "auxiliary: input should be 'moco', 'byol' or 'none', got 'bol'" in wrong.output
+    assert "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'" in wrong.output
 
 
 def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
@@ -249,11 +249,11 @@ def test_a_share_of_a_batch_has_the_views_of_the_whole_batch(name):
 def test_the_feeds_of_all_ranks_together_give_the_batch():
     feed = Feed(blobs(), 12, 0)
     whole, labels = feed[5]
-    assert feed.share is None
+    assert feed.rows is None
     parts = []
     for rank in range(3):
         feed.split(rank, 3)
-        assert feed.share == (4 * rank, 12)
+        assert feed.rows == (4 * rank, 12)
         parts.append(feed[5])
     assert torch.equal(torch.cat([images for images, _ in parts]), whole)
     assert torch.equal(torch.cat([own for _, own in parts]), labels)

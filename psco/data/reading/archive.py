@@ -64,7 +64,19 @@ def extract(archive: Path, target: Path, *, max_bytes: int, max_files: int) -> P
     return target
 
 
-def leads_outside(name: str) -> bool:
+def check_names(archive: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Raise InputError if a member has no name, or one that leads outside of the archive."""
+    for member in members:
+        if not member.filename:
+            raise InputError(f"{quoted(archive)} is damaged: it has a file without a name")
+        if _leads_outside(member.filename):
+            raise InputError(
+                f"{quoted(archive)} is unsafe: the name {quoted(member.filename)} leads outside of "
+                f"it; pack it again"
+            )
+
+
+def _leads_outside(name: str) -> bool:
     """Whether the name of a member is absolute, on a drive or has ``..`` or a backslash in it."""
     path = PurePosixPath(name)
     return (
@@ -78,14 +90,8 @@ def leads_outside(name: str) -> bool:
 def _check_members(
     archive: Path, members: list[zipfile.ZipInfo], max_bytes: int, max_files: int
 ) -> None:
+    check_names(archive, members)
     for member in members:
-        if not member.filename:
-            raise InputError(f"{quoted(archive)} is damaged: it has a file without a name")
-        if leads_outside(member.filename):
-            raise InputError(
-                f"{quoted(archive)} is unsafe: the name {quoted(member.filename)} leads outside of "
-                f"it"
-            )
         if stat.S_ISLNK(member.external_attr >> 16):
             raise InputError(f"{quoted(archive)} is unsafe: {quoted(member.filename)} is a link")
     size = sum(member.file_size for member in members)

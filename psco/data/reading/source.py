@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
-from psco.data.reading.archive import leads_outside
+from psco.data.reading.archive import check_names
 from psco.data.reading.limits import current_limits, too_large
 from psco.data.reading.walk import Scan, read_regular, scan_folder
 from psco.errors import InputError, quoted
@@ -78,14 +78,7 @@ class ZipSource:
             raise InputError(
                 f"{quoted(path)} is not a zip archive, or is cut short ({error})"
             ) from None
-        for info in self._zip.infolist():
-            if not info.filename:
-                raise InputError(f"{quoted(path)} is damaged: it has a file without a name")
-            if leads_outside(info.filename):
-                raise InputError(
-                    f"{quoted(path)} is unsafe: the name {quoted(info.filename)} leads outside of "
-                    f"it; pack the archive again"
-                )
+        check_names(path, self._zip.infolist())
 
     def scan(self) -> Scan:
         """List the files, sorted; nothing is skipped."""
