@@ -156,6 +156,17 @@ class Method(Networks):
         return self.support_head(self.backbone(x))
 
 
+# How meta-learning methods are trained as published: plain images, Adam at a rate of 0.001.
+EPISODIC_SETTINGS: dict[str, dict[str, Any]] = {
+    "views": {"view_a": {}, "view_b": {}},
+    "train": {
+        "optimizer": "adam",
+        "learning_rate": 0.001,
+        "weight_decay": 0.0,
+        "warmup_steps": 0,
+        "decay": "constant",
+    },
+}
 METHODS: Registry[type[Method]] = Registry("method", plugins="psco.methods")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from psco.errors import DivergedError
-from psco.methods.base import METHODS, Batch, Episode, Logs, Method, require_positive
+from psco.methods.base import (
+    EPISODIC_SETTINGS,
+    METHODS,
+    Batch,
+    Episode,
+    Logs,
+    Method,
+    require_positive,
+)
 from psco.networks.networks import Networks
 from psco.ops.inner_loop import (
     Parameters,
@@ -55,17 +63,7 @@ class MAML(Method):
     protocol = "inductive; transductive with statistics=query"
     paper = "Finn, Abbeel and Levine, ICML 2017"
     summary = "learns from labelled tasks the weights from which a few gradient steps fit a new one"
-    # As published: images without augmentation, Adam.
-    settings: ClassVar = {
-        "views": {"view_a": {}, "view_b": {}},
-        "train": {
-            "optimizer": "adam",
-            "learning_rate": 0.001,
-            "weight_decay": 0.0,
-            "warmup_steps": 0,
-            "decay": "constant",
-        },
-    }
+    settings = EPISODIC_SETTINGS
     episode: Episode
 
     def __init__(

@@ -8,7 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.methods.base import METHODS, Batch, Episode, Logs, Method, embedding_std
+from psco.methods.base import (
+    EPISODIC_SETTINGS,
+    METHODS,
+    Batch,
+    Episode,
+    Logs,
+    Method,
+    embedding_std,
+)
 from psco.networks.networks import Networks
 from psco.ops.prototypes import squared_distances
 from psco.ops.ranks import gather
@@ -55,17 +63,9 @@ class ProtoNets(Method):
     rule, transfer_rule = "euclidean", "euclidean"
     paper = "Snell, Swersky and Zemel, NeurIPS 2017"
     summary = "trains on labelled many-way tasks to classify by the nearest class mean"
-    # As published: images without augmentation, Adam.
     settings: ClassVar = {
-        "views": {"view_a": {}, "view_b": {}},
-        "train": {
-            "optimizer": "adam",
-            "learning_rate": 0.001,
-            "weight_decay": 0.0,
-            "warmup_steps": 0,
-            "decay": "halving",
-            "halving_steps": 2000,
-        },
+        **EPISODIC_SETTINGS,
+        "train": {**EPISODIC_SETTINGS["train"], "decay": "halving", "halving_steps": 2000},
     }
     episode: Episode
 
