@@ -51,6 +51,39 @@ def test_lower_layers_never_import_upper_ones(path):
     assert not above, f"{path.name} imports {above} from above"
 
 
+def test_the_hall_is_small():
+    assert len(list(ROOT.glob("*.py"))) <= 6
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_import_inside_a_function_hides_a_cycle(path):
+    if layer(path) == "cli":  # commands import what they need when they run, to start quickly
+        return
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef):
+            inside = [n for n in ast.walk(function) if isinstance(n, ast.ImportFrom)]
+            assert not [n.module for n in inside if n.module and n.module.startswith("psco")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_docstrings_start_with_what_is_returned_or_done(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = (ast.get_docstring(node) or "").split(" ")[0]
+            assert first not in ("Give", "Say", "Tell"), getattr(node, "name", path)
+
+
+def test_rivals_do_not_import_from_psco():
+    for path in (ROOT / "methods").glob("*.py"):
+        if path.stem not in ("__init__", "psco", "psco_extended"):
+            assert "psco.methods.psco" not in path.read_text(), path.name
+
+
+def test_importing_the_method_loads_no_data_set():
+    code = "import sys, psco.methods.psco; sys.exit('psco.data' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_the_paper_is_free_of_devices_logging_configuration_and_distribution():
     text = (ROOT / "methods" / "psco.py").read_text()
     words = ["cuda", "logging", "print(", "yaml", "pydantic", "distributed", "fabric"]

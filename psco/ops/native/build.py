@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from psco.errors import PscoError
+from psco.ops.native.openmp import refuse_other_runtime, refuse_other_threads, torch_runtime
+from psco.ops.native.private import made_once, native_dir
 from psco.ops.native.signatures import Argument, convert, declare
 
 _FOLDER = Path(__file__).parent
@@ -100,9 +102,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 
 
 def _open() -> ctypes.CDLL:
-    from psco.ops.native.openmp import refuse_other_runtime, refuse_other_threads, torch_runtime
-    from psco.ops.native.private import made_once, native_dir
-
+    if os.name != "posix":
+        raise OSError("kernels are for POSIX systems only")
     runtime = torch_runtime()
     command, sources = _compiler(), sorted([*_FOLDER.glob("*.h"), *_FOLDER.glob("*.c")])
     # What the compiler defines by itself tells its version and what the processor can do.

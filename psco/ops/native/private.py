@@ -6,13 +6,15 @@ it must be what the compiler wrote.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+if os.name == "posix":  # elsewhere the kernels are left out
+    import fcntl
 
 _ASIDE = ".building-"
 
