@@ -112,6 +112,7 @@ def test_a_recipe_can_be_a_file(tmp_path):
         ("trian.steps=3", "unknown setting 'trian'; did you mean 'train'?"),
         ("train.batchsize=3", "unknown setting 'batchsize'; did you mean 'batch_size'?"),
         ("train.batch_size=1", "train.batch_size: .*greater than or equal to 2, got 1"),
+        ("method.name=[psco]", "needs a name"),
         ("method.name=pscoo", "unknown method 'pscoo'; did you mean 'psco'?"),
         ("backbone.name=conv6", "unknown backbone 'conv6'; did you mean 'conv"),
         ("views.view_a.crp={}", "unknown view part 'crp'; did you mean 'crop'?"),

@@ -185,8 +185,8 @@ def test_a_killed_rank_ends_the_run_with_its_reason_and_any_launcher_takes_it_up
     ("options", "message"),
     [
         ({"devices": 3}, r"a batch of 16 images cannot be split evenly over 3 ranks"),
-        ({"devices": 0}, r"devices must be at least 1, not 0"),
-        ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, not 'fsdp'"),
+        ({"devices": 0}, r"devices must be at least 1, got 0"),
+        ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, got 'fsdp'"),
         (
             {"devices": 2, "method": "maml"},
             r"method 'maml' trains on one device only, not on 2 ranks",
@@ -210,7 +210,7 @@ def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings():
     assert "auxiliary: byol" in shown.output
     wrong = CliRunner().invoke(app, [*words, "--aux", "bol", "--print-config"])
     assert wrong.exit_code == 2
-    assert "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'" in wrong.output
+    assert "auxiliary: input should be 'moco', 'byol' or 'none', got 'bol'" in wrong.output
 
 
 def test_the_processes_are_those_that_torchrun_or_slurm_has_started():

@@ -54,5 +54,5 @@ def test_worker_processes_give_the_same_batches_in_the_same_order(labelled):
 
 
 def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(psco.InputError, match="workers must be at least 0, not -1"):
+    with pytest.raises(psco.InputError, match="workers must be at least 0, got -1"):
         Feed(psco.ImageSet(np.zeros((50, 1, 1, 1), np.uint8)), 5, seed=0, workers=-1)

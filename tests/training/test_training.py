@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 import psco
+from psco.ops.native import absence
 from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import load_resume
+from psco.training.environment import environment, keep_freed_memory
 from psco.training.logging import read_metrics
 from psco.training.schedule import Schedule, build_optimizer
 
@@ -231,13 +233,16 @@ def test_an_existing_run_folder_is_not_touched(pictures, tmp_path, tiny):
         ("method.shots=51", "shots must be between 1 and queue_size = 50, got 51"),
         ("backbone.name=conv5", "needs image_size >= 32, not 16"),
         ("train.precision=float8", "float8"),
-        ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, not 1.5"),
+        ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, got 1.5"),
         (
             "views.view_b={crop: {scale: [0.001, 0.002]}}",
             r"every view of 20 x 20 px .* raise scale",
         ),
-        ("views.view_a={affine: {fill: [1, 2, 3]}}", r"3 levels .* the images have 1 channels"),
-        ("image.channels=3", r"image: mean needs one number per channel \(3\), not \[0.5\]"),
+        (
+            "views.view_a={affine: {fill: [1, 2, 3]}}",
+            "fill must have 1 level for images with 1 channel",
+        ),
+        ("image.channels=3", r"image: mean needs one number per channel \(3\), got \[0.5\]"),
     ],
 )
 def test_bad_settings_write_nothing(pictures, tmp_path, tiny, change, message):
@@ -344,8 +349,18 @@ def test_the_optimiser_takes_the_steps_of_plain_sgd():
     torch.testing.assert_close(ours.weight, theirs.weight)
 
 
-def test_the_allocator_can_be_left_alone(monkeypatch):
-    from psco.training.environment import keep_freed_memory
+@pytest.mark.usefixtures("without_kernels")
+def test_the_environment_says_why_there_are_no_kernels():
+    assert environment()["kernels"] == {"used": False, "reason": absence()}
 
+
+@pytest.mark.skipif(absence() is not None, reason="no kernels here")
+def test_the_environment_names_the_kernels():
+    kernels = environment()["kernels"]
+    assert kernels["used"]
+    assert {"assignment", "contrast", "heads"} <= set(kernels["names"])
+
+
+def test_the_allocator_can_be_left_unchanged(monkeypatch):
     monkeypatch.setenv("PSCO_MALLOC", "default")
     assert keep_freed_memory() is False
