@@ -19,9 +19,10 @@ bench: install  ## Measure speed on this machine; ARGS="--quick" for a trial, AR
 
 test: lint types unit  ## Run lint, types and tests, as CI does.
 
-lint: $(VENV)/.installed-dev  ## Check style.
+lint: $(VENV)/.installed-dev  ## Check style and spelling.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(VENV)/.installed-dev  ## Check types.
 	$(BIN)/mypy
