@@ -96,7 +96,7 @@ class Tree:
         self._root: dict[str, Any] = {}
 
     def merge(self, settings: Settings, source: str) -> None:
-        """Let settings win over those in the tree, group by group, down to single values."""
+        """Merge settings into the tree; they win over its values, one by one."""
         train = settings.get("train")
         if isinstance(train, dict) and any(train.get(name) is not None for name in LENGTHS):
             self._drop_length()
