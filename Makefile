@@ -1,4 +1,4 @@
-# Everything a new machine needs is Python >= 3.10 and make.
+# A new machine needs only Python >= 3.10 and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,19 +9,20 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-install: $(VENV)/.installed  ## Make .venv with the package.
+install: $(VENV)/.installed  ## Create .venv with the package.
 
-demo: install  ## Train on the embedded data set and write runs/demo/report.html.
+demo: install  ## Train on the built-in data set and write runs/demo/report.html.
 	$(BIN)/psco demo --out runs/demo
 
-bench: install  ## Measure speed on this machine; ARGS="--quick" for a trial, ARGS=--json for JSON.
+bench: install  ## Measure speed on this machine; ARGS=--quick for a trial run, ARGS=--json for JSON.
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
 
-test: lint types unit  ## Run lint, types and tests, as CI does.
+test: lint types unit  ## Run lint, type checks and tests, as CI does.
 
-lint: $(VENV)/.installed-dev  ## Check style.
+lint: $(VENV)/.installed-dev  ## Check style and spelling.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(VENV)/.installed-dev  ## Check types.
 	$(BIN)/mypy
@@ -29,23 +30,24 @@ types: $(VENV)/.installed-dev  ## Check types.
 unit: $(VENV)/.installed-dev  ## Run the tests.
 	$(BIN)/python -m pytest
 
-# The runtime of the sanitizers must be loaded first, and it must find C++ exceptions. Python leaks.
+# The sanitizer runtime must be loaded first, with libstdc++ for C++ exceptions. Leaks are not
+# checked, because Python itself leaks.
 SANITIZERS := -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-sanitize: $(VENV)/.installed-dev  ## Run the tests of the kernels under address and UB sanitizers.
+sanitize: $(VENV)/.installed-dev  ## Test the C kernels with address and undefined-behaviour sanitizers.
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	CC=gcc PSCO_KERNELS='$(SANITIZERS)' \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	$(BIN)/python -m pytest -n 0 -k 'not narrower' \
 	    tests/ops/test_native.py tests/ops/test_conv_block.py tests/ops/test_native_safety.py
 
-soak: $(VENV)/.installed-dev  ## Train for 30 minutes under random kills; MINUTES=5 for less.
+soak: $(VENV)/.installed-dev  ## Train for 30 minutes while killing the process at random; MINUTES=5 for less.
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)
 
-format: $(VENV)/.installed-dev  ## Rewrite the code in the project's style.
+format: $(VENV)/.installed-dev  ## Format the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## Remove .venv and all caches; runs/ stays.
+clean:  ## Remove .venv and all caches; keep runs/.
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:

@@ -1,8 +1,8 @@
-"""Training in child processes that start at once: a server has imported everything and forks them.
+"""Training in child processes that start fast: a server that has imported everything forks them.
 
-Each is in a session of its own and writes what it says into a file. What is to happen to it at a
-certain step is a function here, given as ``at={step: partial(function, ...)}``: after that step and
-before its checkpoint, or before anything else for step 0.
+Each child has its own session and writes its output to a file. With ``at={step: partial(function,
+...)}`` a child calls a function of this module after a step and before its checkpoint, or, for step
+0, before anything else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def begin(out: Path, overrides: list[str], at: At | None = None, **options: Any)
 
 
 def begin_ranks(out: Path, overrides: list[str], ranks: int, **options: Any) -> list[BaseProcess]:
-    """Start `train` in so many children that share the run as torchrun's do; 1 is just a child."""
+    """Start `train` in ``ranks`` children that form one run, as with torchrun."""
     if ranks == 1:
         return [begin(out, overrides, **options)]
     port = free_port()
@@ -56,7 +56,7 @@ def begin_ranks(out: Path, overrides: list[str], ranks: int, **options: Any) -> 
 
 
 def torchrun_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
-    """Give the variables by which torchrun tells a process who it is."""
+    """Return the environment variables that torchrun sets for a rank."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
     all_of_them = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "TORCHELASTIC_RUN_ID": "test"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -64,19 +64,19 @@ def torchrun_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
 
 
 def free_port() -> str:
-    """Find a port at which the ranks of a run can meet."""
+    """Return a free port for the ranks of a run."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
 
 
 def command(out: Path, *words: object, environment: Mapping[str, str] | None = None) -> BaseProcess:
-    """Start the program ``psco``; ``out`` only names the file for what it says."""
+    """Start the program ``psco``; ``out`` only names the file for its output."""
     return _start(_run_command, (list(map(str, words)), environment or {}), said_file(out))
 
 
 def said(out: Path) -> str:
-    """Read what the last child for a run folder has said on stdout and stderr."""
+    """Return the output of the last child for a run folder, stdout and stderr."""
     return said_file(out).read_text()
 
 
@@ -85,7 +85,7 @@ def said_file(out: Path) -> Path:
 
 
 def kill(process: BaseProcess) -> None:
-    """Kill a child with all that it has started, and wait for its end."""
+    """Kill a child with everything it has started, and wait for its end."""
     with suppress(ProcessLookupError):  # it may not have its session yet
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
@@ -141,7 +141,7 @@ def train(out: Path, overrides: list[str], **options: Any) -> Run:
 
 
 def view(images: torch.Tensor) -> torch.Tensor:
-    """Give a view of 16 px that costs next to nothing; nobody can calibrate with it, either."""
+    """Return a cheap view of 16 px; as a function, it also prevents calibration."""
     return images[:, :, 2:18, 2:18].float() / 255 + 0.1 * torch.randn(len(images), 1, 16, 16)
 
 
@@ -151,17 +151,17 @@ def _run_command(words: list[str], environment: Mapping[str, str]) -> None:
     main()
 
 
-# ------------------------------------------------------------------------------- what may happen
+# ---------------------------------------------------------------- events for ``at``, see above
 
 
 def limit_files(size: int | None) -> None:
-    """Let no file grow beyond ``size`` bytes, as on a full disk; None lifts the limit."""
+    """Limit files to ``size`` bytes, as on a full disk; None removes the limit."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
 def die_beyond(size: int) -> None:
-    """Let the system kill this process in the write that takes a file beyond ``size`` bytes."""
+    """Have this process killed by the write that exceeds ``size`` bytes in a file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     limit_files(size)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from psco.errors import InputError, PscoError, StoppedError
+from psco.errors import InputError, PscoError, StoppedError, printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -42,7 +42,7 @@ def for_people(command: Callable[..., None]) -> Callable[..., None]:
                 text, code = f"error: {error}", error.exit_code
             else:
                 text, code = f"error: {type(error).__name__}: {error} (--debug shows where)", 1
-            say(" ".join(text.split()))
+            say(printable(" ".join(text.split())))
             raise typer.Exit(code) from None
 
     return wrapped

@@ -82,7 +82,7 @@ def report_recipe(
         If an argument is wrong; then nothing has been trained.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
-        raise InputError(f"seeds must be different numbers, at least one, not {list(seeds)}")
+        raise InputError(f"seeds must be different numbers, at least one, got {list(seeds)}")
     for rule in rules:
         RULES[rule]
     resolved = load_recipe(recipe or default_recipe(data), overrides)

@@ -23,7 +23,7 @@ from psco.data.reading.undecodable import (
     reason,
     write_bad_files,
 )
-from psco.errors import InputError
+from psco.errors import InputError, printable
 from psco.recipes.recipe import Recipe, load_recipe
 
 _SHOWN = 5  # bad files, copies and classes listed on a terminal
@@ -95,7 +95,7 @@ class Check:
             lines.append(f"cannot be decoded: {name}: {why}")
         if len(self.bad) > _SHOWN:
             lines.append(f"cannot be decoded: {len(self.bad) - _SHOWN} more")
-        return [*lines, *self.advice]
+        return [printable(line) for line in (*lines, *self.advice)]
 
     def write_bad_files(self, folder: Path) -> Path:
         """Write ``bad_files.txt`` into a folder: for each file a line with path, tab and reason."""

@@ -74,7 +74,7 @@ class Override:
         """Read ``"method.shots=5"``; the value is YAML."""
         path, equals, value = text.partition("=")
         if not equals or not path:
-            raise InputError(f"--set takes a.b=c, such as method.shots=5, not {text!r}")
+            raise InputError(f"--set takes a.b=c, such as method.shots=5, got {text!r}")
         try:
             return cls(path.strip(), yaml.safe_load(value))
         except yaml.YAMLError:
@@ -96,7 +96,7 @@ class Tree:
         self._root: dict[str, Any] = {}
 
     def merge(self, settings: Settings, source: str) -> None:
-        """Let settings win over those in the tree, group by group, down to single values."""
+        """Merge settings into the tree; they win over its values, one by one."""
         train = settings.get("train")
         if isinstance(train, dict) and any(train.get(name) is not None for name in LENGTHS):
             self._drop_length()
@@ -164,8 +164,9 @@ def recipe_names() -> list[str]:
 
 
 def method_settings(method: Any) -> Settings:
-    """Return the settings that a method changes in every recipe; most change none."""
-    return copy.deepcopy(METHODS[method].settings) if method in METHODS else {}
+    """Return the settings that a method changes in every recipe; none for an unknown method."""
+    exists = isinstance(method, str) and method in METHODS
+    return copy.deepcopy(METHODS[method].settings) if exists else {}
 
 
 def _read_with_bases(recipe: str) -> list[tuple[str, Settings]]:
@@ -191,7 +192,7 @@ def _read_with_bases(recipe: str) -> list[tuple[str, Settings]]:
             return files
         if not isinstance(base, str):
             raise InputError(
-                f"recipe {name!r}: base must be one recipe's name or YAML file, not {base!r}"
+                f"recipe {name!r}: base must be one recipe's name or YAML file, got {base!r}"
             )
 
 

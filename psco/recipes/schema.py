@@ -50,10 +50,10 @@ class ImageSettings(Section):
         for name, values in {"mean": self.mean, "std": self.std}.items():
             if len(values) != self.channels:
                 raise InputError(
-                    f"{name} needs one number per channel ({self.channels}), not {values}"
+                    f"{name} needs one number per channel ({self.channels}), got {values}"
                 )
         if min(self.std) <= 0:
-            raise InputError(f"std must be > 0, not {self.std}")
+            raise InputError(f"std must be > 0, got {self.std}")
         if self.test_crop and self.source_size < self.size:
             raise InputError(
                 f"test_crop requires source_size >= size, got {self.source_size} and {self.size}"
@@ -76,7 +76,7 @@ class ViewSettings(Section):
     @classmethod
     def _complete(cls, parts: Any) -> Any:
         if not isinstance(parts, dict):
-            raise InputError(f"a view is a mapping of part names to options, not {parts!r}")
+            raise InputError(f"a view is a mapping of part names to options, got {parts!r}")
         # A part set to null is left out, as in `--set views.view_a.flip=null`.
         options = {name: VIEW_PARTS.options(name, given or {}) for name, given in parts.items()}
         return {name: options[name] for name, given in parts.items() if given is not None}
@@ -131,7 +131,7 @@ class TrainSettings(Section):
     def _one_length(self) -> TrainSettings:
         lengths = {name: getattr(self, name) for name in LENGTHS}
         if sum(value is not None for value in lengths.values()) != 1:
-            raise InputError(f"set exactly one of epochs, steps and minutes, not {lengths}")
+            raise InputError(f"set exactly one of epochs, steps and minutes, got {lengths}")
         return self
 
 
@@ -167,7 +167,7 @@ class Recipe(Section):
         registry: Registry[Any] = BACKBONES if info.field_name == "backbone" else METHODS
         given = given.model_dump() if isinstance(given, Named) else given
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            raise InputError(f"needs a name (one of {', '.join(registry)}), not {given!r}")
+            raise InputError(f"needs a name (one of {', '.join(registry)}), got {given!r}")
         options = {key: value for key, value in given.items() if key != "name"}
         return {"name": given["name"], **registry.options(given["name"], options)}
 

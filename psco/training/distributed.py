@@ -67,7 +67,7 @@ def find_place(
     """
     for name, value in {"devices": devices, "nodes": nodes}.items():
         if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}")
+            raise InputError(f"{name} must be at least 1, got {value}")
     started = _started_by_launcher(environ)
     if started is None:
         return Place(devices or 1, nodes or 1, "psco")
@@ -122,7 +122,7 @@ def launch(place: Place, strategy: str, precision: Any) -> Fabric:
     """
     if strategy not in get_args(Strategy):
         allowed = " or ".join(get_args(Strategy))
-        raise InputError(f"strategy must be {allowed}, not {strategy!r}")
+        raise InputError(f"strategy must be {allowed}, got {strategy!r}")
     if place.ranks == 1:
         return Fabric(devices=1, precision=precision)
     gpus = torch.cuda.device_count()

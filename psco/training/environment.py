@@ -66,8 +66,10 @@ def _kernels() -> dict[str, Any]:
     reason = absence()
     if reason is not None:
         return {"used": False, "reason": reason}
-    sources = resources.files("psco.ops.native").iterdir()
-    return {"used": True, "names": sorted(f.name[:-2] for f in sources if f.name.endswith(".c"))}
+    files = {file.name for file in resources.files("psco.ops.native").iterdir()}
+    # A kernel is a C file with a Python module of the same name; the others are shared code.
+    names = sorted(name[:-2] for name in files if name.endswith(".c") and name[:-1] + "py" in files)
+    return {"used": True, "names": names}
 
 
 def _command() -> list[str]:

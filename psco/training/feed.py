@@ -55,7 +55,7 @@ class Feed(Dataset[ImagesAndLabels]):
                 f"--set train.batch_size={max(2, len(images) // 2)}"
             )
         if workers is not None and workers < 0:
-            raise InputError(f"workers must be at least 0, not {workers}")
+            raise InputError(f"workers must be at least 0, got {workers}")
         if workers is None:
             workers = (os.cpu_count() or 1) if images.decodes else 0
         self._rows = slice(None)

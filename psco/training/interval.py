@@ -27,7 +27,7 @@ class CheckpointInterval:
     def __init__(self, minutes: float | None = None, steps: int | None = None) -> None:
         for name, value in {"checkpoint_minutes": minutes, "checkpoint_steps": steps}.items():
             if value is not None and value <= 0:
-                raise InputError(f"{name} must be > 0, not {value}")
+                raise InputError(f"{name} must be > 0, got {value}")
         self._minutes = DEFAULT_MINUTES if minutes is None and steps is None else minutes
         self._steps = steps
         self._last = time.monotonic()

@@ -73,7 +73,7 @@ class StreamFeed(Feed):
                 f"--set train.shuffle_buffer=0"
             )
         if buffer < 1:
-            raise InputError(f"buffer must be at least 1, not {buffer}")
+            raise InputError(f"buffer must be at least 1, got {buffer}")
         self._images, self._shards, self._size = images.images, images.images.files, buffer
         self.split(rank, ranks)
 

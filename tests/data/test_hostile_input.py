@@ -225,3 +225,12 @@ def test_escape_sequences_in_file_names_reach_no_terminal(folder, capsys):
     assert str(caught.value).isprintable()
     assert r"\x1b]0;owned" in str(caught.value)
     assert all(line.isprintable() for line in capsys.readouterr().err.splitlines())
+
+
+def test_the_check_of_a_folder_prints_no_escape_sequences(folder, psco):
+    (folder / "cat" / "\x1b]0;owned\x07.png").write_bytes(b"not an image")
+    done = psco("data", "check", folder, "--out", folder.parent)
+    assert done.returncode == 1
+    assert r"\x1b]0;owned\x07.png" in done.stdout
+    assert all(line.isprintable() for line in (done.stdout + done.stderr).splitlines())
+    assert "\x1b" not in (folder.parent / "bad_files.txt").read_text()

@@ -407,7 +407,7 @@ def test_what_cannot_be_streamed_is_refused(toy, pictures):
     for rank, ranks in [(2, 2), (-1, 2), (0, 3)]:
         with pytest.raises(InputError, match=rf"batch of 8 .* for rank {rank} of {ranks}"):
             StreamFeed(toy, 8, 0, buffer=4, rank=rank, ranks=ranks)
-    with pytest.raises(InputError, match="buffer must be at least 1, not 0"):
+    with pytest.raises(InputError, match="buffer must be at least 1, got 0"):
         StreamFeed(toy, 8, 0, buffer=0)
 
 

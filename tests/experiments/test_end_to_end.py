@@ -1,4 +1,4 @@
-"""The promise in small: without a label, PsCo learns more than the pixels say."""
+"""The whole path on a small scale: PsCo trained without labels beats raw pixels."""
 
 from __future__ import annotations
 

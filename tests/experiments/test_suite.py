@@ -1,4 +1,4 @@
-"""What every registered method has to do: learn, stop and go on, be listed, be tested."""
+"""The contract of every registered method: it learns, resumes, is listed and is evaluated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def train(images, name, out, small, **options):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_twenty_steps_lower_the_loss_and_a_stop_in_between_changes_no_bit(
+def test_twenty_steps_lower_the_loss_and_an_interruption_changes_no_bit(
     name, few_glyphs, small, tmp_path
 ):
     whole = train(few_glyphs, name, tmp_path / "whole", small)
@@ -105,7 +105,7 @@ def test_a_supervised_method_needs_labels(name, few_glyphs, small, tmp_path):
     ],
 )
 @pytest.mark.parametrize("name", ["maml", "protonets"])
-def test_tasks_that_the_data_cannot_fill_are_refused_before_anything_is_written(
+def test_tasks_larger_than_the_data_are_an_error_and_write_nothing(
     name, changes, message, few_glyphs, small, tmp_path
 ):
     with pytest.raises(psco.InputError, match=message):
@@ -140,7 +140,7 @@ def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(monkeypatc
         assert name in table
 
 
-def test_an_unknown_method_is_told_the_nearest_name(tmp_path):
+def test_an_unknown_method_is_an_error_with_the_nearest_name(tmp_path):
     for words in (
         "pretrain glyphs --method protonet --steps 2",
         "compare --train --data glyphs --methods psco,protonet --steps 2",
@@ -151,7 +151,7 @@ def test_an_unknown_method_is_told_the_nearest_name(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_method_named_by_a_flag_keeps_the_recipes_options_where_they_are_its_own():
+def test_a_method_named_by_a_flag_takes_the_options_of_the_recipe_that_it_has():
     def method(recipe, name):
         return load_recipe(recipe, with_flags(method=name)).method
 
@@ -181,7 +181,7 @@ def test_the_published_temperatures_queue_and_momentum_are_the_defaults():
 # ------------------------------------------------------------------------------- training several
 
 
-def test_methods_train_alike_and_finished_ones_are_left_alone(few_glyphs, small, tmp_path):
+def test_methods_are_trained_one_by_one_and_finished_ones_are_skipped(few_glyphs, small, tmp_path):
     changes = {"steps": 2, "recipe": "glyphs", "overrides": small, "progress": False}
     runs = train_methods(few_glyphs, ["simclr", "moco"], tmp_path, **changes)
     assert [run.folder.name for run in runs] == ["simclr", "moco"]
@@ -192,7 +192,7 @@ def test_methods_train_alike_and_finished_ones_are_left_alone(few_glyphs, small,
     assert all((folder / "resume.pt").read_bytes() == kept for folder, kept in before.items())
 
 
-def test_what_one_method_cannot_do_is_known_before_the_first_is_trained(
+def test_settings_that_one_method_cannot_use_are_an_error_before_any_is_trained(
     few_glyphs, small, tmp_path
 ):
     def attempt(methods, images=few_glyphs, changes=(), **options):

@@ -78,7 +78,7 @@ def test_bad_files_are_written_one_per_line(check, tmp_path):
     assert all(len(row) == 2 and row[1] for row in rows)
 
 
-def test_too_many_bad_files_are_announced(check):
+def test_too_many_bad_files_are_reported(check):
     assert check.advice == (
         "pretrain will stop: 2 of 10 images (20.00%) cannot be decoded, and at most 1.00% may be "
         "skipped; repair or remove them, or raise --max-bad.",

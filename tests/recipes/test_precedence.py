@@ -72,7 +72,7 @@ def test_a_view_that_names_all_parts_of_its_base_has_its_own_order(write):
         ("base: none.yaml", "mine.yaml': base: there is no recipe file '.*none.yaml'"),
         ("base: mine.yaml", "its bases form a cycle: .*mine.yaml -> mine.yaml"),
         ("base: ../r/other.yaml", "form a cycle: .*mine.yaml -> other.yaml -> mine.yaml"),
-        ("base: [omniglot]", "base must be one recipe's name or YAML file, not "),
+        ("base: [omniglot]", "base must be one recipe's name or YAML file, got "),
     ],
 )
 def test_a_wrong_base_is_an_error_of_one_line(write, text, message):

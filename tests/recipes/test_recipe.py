@@ -39,7 +39,7 @@ def test_the_miniimagenet_recipe_is_the_paper():
 
 
 @pytest.mark.parametrize("name", ["omniglot", "miniimagenet", "imagenet"])
-def test_what_departs_from_the_paper_is_off_in_its_recipes(name):
+def test_departures_from_the_paper_are_off_in_its_recipes(name):
     recipe = psco.load_recipe(name)
     method, off = recipe.method.options, (None, False)
     for option in ("momentum_end", "filled_queue", "own_view", "reciprocal", "spare_shots"):
@@ -112,6 +112,7 @@ def test_a_recipe_can_be_a_file(tmp_path):
         ("trian.steps=3", "unknown setting 'trian'; did you mean 'train'?"),
         ("train.batchsize=3", "unknown setting 'batchsize'; did you mean 'batch_size'?"),
         ("train.batch_size=1", "train.batch_size: .*greater than or equal to 2, got 1"),
+        ("method.name=[psco]", "needs a name"),
         ("method.name=pscoo", "unknown method 'pscoo'; did you mean 'psco'?"),
         ("backbone.name=conv6", "unknown backbone 'conv6'; did you mean 'conv"),
         ("views.view_a.crp={}", "unknown view part 'crp'; did you mean 'crop'?"),
@@ -155,9 +156,12 @@ def test_unknown_recipes_and_files_are_errors():
         psco.load_recipe("none.yaml")
 
 
-def test_naming_the_recipes_own_method_keeps_its_options_and_another_one_has_its_own():
+def test_naming_the_recipes_own_method_changes_nothing():
     own = psco.load_recipe("omniglot", with_flags(method="psco"))
     assert own == psco.load_recipe("omniglot")
+
+
+def test_an_override_changes_an_option_of_the_method_that_a_flag_names():
     other = psco.load_recipe("omniglot", with_flags(["method.momentum=0.5"], method="moco")).method
     assert other.options == {
         "queue_size": 16384,

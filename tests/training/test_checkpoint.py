@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a small run folder with every kind of file; tests must not change it."""
+    """A small run folder with every kind of file; tests must not change it."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     psco.pretrain(OLD_IMAGES, out=folder, recipe=RECIPE, progress=False)
     calibrate_run(folder, OLD_IMAGES)
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(run, tmp_path) -> Path:
-    """Give a copy of the run folder to do harm to."""
+    """A copy of the run folder that tests may damage."""
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
@@ -79,7 +79,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def is_reported_or_harmless(folder: Path, name: str, content: bytes, whole: Any) -> bool:
-    """Say whether reading raises one line that names the file, or gives what was written."""
+    """Whether reading raises one line that names the file, or returns what was written."""
     (folder / name).write_bytes(content)
     try:
         return equal(READERS[name](folder), whole)
@@ -111,7 +111,7 @@ def test_a_flipped_bit_near_either_end_is_reported_or_changes_nothing(run, copy,
 
 
 @pytest.mark.parametrize("name", sorted(READERS.keys() - {"metrics.csv"}))
-def test_a_file_cut_at_any_place_is_reported(run, copy, name):
+def test_a_truncated_file_is_reported(run, copy, name):
     content = (run / name).read_bytes()
     random = np.random.default_rng(1)
     places = [0, 1, 8, 50, 110, len(content) - 1, *random.integers(0, len(content), 24).tolist()]
@@ -131,7 +131,7 @@ def test_a_config_that_was_edited_is_read_without_its_first_line(copy):
     assert read_recipe(copy).train.seed == 1
 
 
-def test_a_damaged_state_is_no_reason_to_lose_the_weights(copy, tmp_path):
+def test_a_damaged_resume_file_still_allows_a_new_run_from_the_weights(copy, tmp_path):
     (copy / "resume.pt").write_bytes(b"")
     with pytest.raises(psco.PscoError, match="or start a new run with --init"):
         psco.pretrain(OLD_IMAGES, out=copy, resume=True, progress=False)
@@ -142,7 +142,7 @@ def test_a_damaged_state_is_no_reason_to_lose_the_weights(copy, tmp_path):
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "of an earlier step"])
-def test_resuming_restores_a_model_that_is_not_whole_or_not_of_the_last_step(run, copy, harm):
+def test_resuming_rewrites_a_model_that_is_missing_damaged_or_of_an_earlier_step(run, copy, harm):
     model = copy / "model.safetensors"
     if harm == "missing":
         model.unlink()
@@ -157,7 +157,7 @@ def test_resuming_restores_a_model_that_is_not_whole_or_not_of_the_last_step(run
 # ------------------------------------------------------------------------------------ metrics
 
 
-def test_rows_that_a_crash_cut_short_are_left_out_at_any_length(run, copy):
+def test_an_incomplete_last_row_is_skipped(run, copy):
     content, rows = (run / "metrics.csv").read_bytes(), read_metrics(run / "metrics.csv")
     starts = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
     for place in range(starts[-3], len(content)):
@@ -166,7 +166,7 @@ def test_rows_that_a_crash_cut_short_are_left_out_at_any_length(run, copy):
         assert read_metrics(copy / "metrics.csv") == rows[:whole], place
 
 
-def test_a_resumed_log_drops_later_rows_and_keeps_the_earlier_ones(run, copy):
+def test_a_resumed_log_drops_the_rows_after_the_checkpoint(run, copy):
     rows = read_metrics(run / "metrics.csv")
     log = csv_logger(copy / "metrics.csv", done=4)
     assert read_metrics(copy / "metrics.csv") == rows[:4]
@@ -191,7 +191,7 @@ def test_a_run_folder_of_format_1_is_read_and_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["resume.pt", "model.safetensors"])
-def test_damage_to_a_file_of_format_1_is_reported_where_it_shows(tmp_path, name):
+def test_a_truncated_file_of_format_1_is_reported(tmp_path, name):
     folder = Path(shutil.copytree(OLD, tmp_path / "old"))
     content = (folder / name).read_bytes()
     for place in (0, 100, len(content) // 2, len(content) - 1):
@@ -200,7 +200,7 @@ def test_damage_to_a_file_of_format_1_is_reported_where_it_shows(tmp_path, name)
             READERS[name](folder)
 
 
-def test_a_format_of_the_future_says_what_to_do(copy):
+def test_an_unknown_format_is_an_error_with_a_remedy(copy):
     message = (
         r"has format 3, and this version of psco reads 1 and 2; install the version that wrote it"
     )

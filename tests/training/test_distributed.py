@@ -1,4 +1,4 @@
-"""Several ranks train as one process does: real processes that talk by gloo on the CPU."""
+"""Several ranks train like one process: real processes that communicate with gloo on the CPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def slurm_variables(rank: int, ranks: int, port: str) -> dict[str, str]:
 
 
 def run_ranks(command: list[object], ranks: int, variables=torchrun_variables) -> list[str]:
-    """Start a command once for each rank, wait for all, and give what they wrote to stderr."""
+    """Start a command once per rank, wait for all, and return their outputs."""
     port = free_port()
     started = []
     for rank in range(ranks):
@@ -133,7 +133,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs the /proc of Linux")
-def test_a_killed_rank_ends_the_run_with_its_reason_and_any_launcher_takes_it_up(folder, tmp_path):
+def test_a_killed_rank_is_named_and_any_launcher_can_resume_the_run(folder, tmp_path):
     # Two ranks that psco starts itself; one is killed as soon as there is a checkpoint.
     run = tmp_path / "killed"
     going = subprocess.Popen(
@@ -185,15 +185,15 @@ def test_a_killed_rank_ends_the_run_with_its_reason_and_any_launcher_takes_it_up
     ("options", "message"),
     [
         ({"devices": 3}, r"a batch of 16 images cannot be split evenly over 3 ranks"),
-        ({"devices": 0}, r"devices must be at least 1, not 0"),
-        ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, not 'fsdp'"),
+        ({"devices": 0}, r"devices must be at least 1, got 0"),
+        ({"devices": 2, "strategy": "fsdp"}, r"strategy must be auto or ddp, got 'fsdp'"),
         (
             {"devices": 2, "method": "maml"},
             r"method 'maml' trains on one device only, not on 2 ranks",
         ),
     ],
 )
-def test_what_cannot_be_run_on_several_devices_is_said_before_any_is_started(
+def test_what_cannot_run_on_several_devices_is_an_error_before_any_rank_starts(
     options, message, tmp_path
 ):
     settings = [*SMALL, "train={steps: 3, batch_size: 16}"]
@@ -210,7 +210,7 @@ def test_the_flag_for_the_auxiliary_loss_wins_over_the_settings():
     assert "auxiliary: byol" in shown.output
     wrong = CliRunner().invoke(app, [*words, "--aux", "bol", "--print-config"])
     assert wrong.exit_code == 2
-    assert "auxiliary: input should be 'moco', 'byol' or 'none', not 'bol'" in wrong.output
+    assert "auxiliary: input should be 'moco', 'byol' or 'none', got 'bol'" in wrong.output
 
 
 def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
@@ -230,7 +230,7 @@ def test_the_processes_are_those_that_torchrun_or_slurm_has_started():
 
 
 @pytest.mark.parametrize("name", list(VIEW_PARTS))
-def test_a_share_of_a_batch_has_the_views_of_the_whole_batch(name):
+def test_part_of_a_batch_has_the_same_views_as_in_the_whole_batch(name):
     options = {"erase": {"fill": "noise"}, "flip": {"vertical": 0.5}}.get(name, {})
     view = View([VIEW_PARTS[name](**options)], 16, [0.5] * 3, [0.25] * 3)
     pixels = np.random.default_rng(0).integers(0, 256, (12, 3, 20, 20), dtype=np.uint8)
@@ -246,7 +246,7 @@ def test_a_share_of_a_batch_has_the_views_of_the_whole_batch(name):
     assert torch.equal(torch.rand(3, generator=after), torch.rand(3, generator=generator))
 
 
-def test_the_feeds_of_all_ranks_together_give_the_batch():
+def test_the_feeds_of_all_ranks_together_yield_the_batch():
     feed = Feed(blobs(), 12, 0)
     whole, labels = feed[5]
     assert feed.rows is None
@@ -259,7 +259,7 @@ def test_the_feeds_of_all_ranks_together_give_the_batch():
     assert torch.equal(torch.cat([own for _, own in parts]), labels)
 
 
-def test_by_itself_a_process_is_all_ranks():
+def test_a_single_process_is_all_ranks():
     x = torch.rand(4, 2)
     assert gather(x) is x
     assert all_sum(x) is x
@@ -279,7 +279,7 @@ def test_variants_of_batchnorm_are_refused_rather_than_synchronised_wrongly():
         synchronise(torch.nn.Sequential(torch.nn.ReLU(), NormAct(3)))
 
 
-def test_number_formats_are_those_asked_for_on_one_device(tmp_path, tiny, pictures):
+def test_the_requested_precision_is_used_on_one_device(tmp_path, tiny, pictures):
     losses = {}
     for precision in ("32-true", "64-true", "bf16-mixed"):
         changes = [*tiny, "train.steps=2", f"train.precision={precision}"]

@@ -1,4 +1,4 @@
-"""What happens to a run from outside: kills, signals, a full disk."""
+"""Kills, signals and full disks: no run is lost."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def small(tiny) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(small, tmp_path_factory) -> Path:
-    """Give the run that nothing has happened to."""
+    """A run that was not interrupted."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
     train(out, small)
     return out
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """Give all that the next step depends on."""
+    """Return everything the next step depends on."""
     found = load_resume(folder)
     assert found is not None
     return {name: found[name] for name in ("step", "method", "optimizer")}
@@ -76,7 +76,7 @@ def names(folder: Path) -> set[str]:
 
 
 def wait_for_checkpoints(out: Path, number: int, process) -> float:
-    """Wait until so many more checkpoints are there; give the seconds that the last one took."""
+    """Wait for ``number`` more checkpoints; return the seconds the last one took."""
     file, begun = out / "resume.pt", time.monotonic()
     took, before = 0.3, file.stat().st_mtime_ns if file.exists() else 0
     while number and process.is_alive():
@@ -108,7 +108,7 @@ def test_a_run_killed_at_20_random_moments_ends_with_the_same_bits(ranks, tmp_pa
     assert [row["step"] for row in read_metrics(killed / "metrics.csv")] == list(range(1, 101))
 
 
-def test_what_killed_writers_have_left_aside_is_removed(tmp_path, small):
+def test_temporary_files_of_killed_writers_are_removed(tmp_path, small):
     run = train(tmp_path / "run", [*small, "train.steps=2"])
     for name in (".model.safetensors.4711.part", ".tmp6vifL7"):  # ours, and that of safetensors
         (run.folder / name).write_bytes(b"half")
@@ -123,12 +123,12 @@ def finish(processes) -> None:
     assert [process.exitcode for process in processes] == [0] * len(processes)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.99])
 def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_previous_one(
-    share, tmp_path, small, whole
+    fraction, tmp_path, small, whole
 ):
     killed = tmp_path / "killed"
-    size = int(share * (whole / "resume.pt").stat().st_size)
+    size = int(fraction * (whole / "resume.pt").stat().st_size)
     process = begin(killed, small, at={5: partial(die_beyond, size)}, checkpoint_steps=2)
     process.join()
     assert process.exitcode == -signal.SIGXFSZ, said(killed)
@@ -139,7 +139,7 @@ def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_previous_one(
     assert names(killed) == names(whole)
 
 
-def test_a_kill_between_any_two_calls_on_files_loses_nothing_but_steps(tmp_path, tiny):
+def test_a_kill_between_any_two_file_operations_only_costs_steps(tmp_path, tiny):
     short = [*tiny, "train.steps=2", "train.log_steps=1"]
     whole, copies = tmp_path / "whole", tmp_path / "copies"
     process = begin(whole, short, at={0: partial(copy_at_every_call, whole, copies)},
@@ -164,7 +164,7 @@ def test_a_kill_between_any_two_calls_on_files_loses_nothing_but_steps(tmp_path,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
-def test_a_signal_of_a_scheduler_finishes_the_step_and_saves(number, tmp_path, small, whole):
+def test_after_a_scheduler_signal_the_step_is_finished_and_saved(number, tmp_path, small, whole):
     stopped = tmp_path / "stopped"
     process = begin(stopped, small, at={3: partial(receive, number)})
     process.join()
@@ -175,7 +175,7 @@ def test_a_signal_of_a_scheduler_finishes_the_step_and_saves(number, tmp_path, s
     assert equal(state(stopped), state(whole))
 
 
-def test_a_handler_of_the_program_around_is_left_alone(tmp_path, small):
+def test_a_signal_handler_of_the_calling_program_stays(tmp_path, small):
     received = []
     before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
 
@@ -232,7 +232,7 @@ def test_sigterm_to_a_whole_job_saves_and_exits_0_with_a_requeue_hint(folder, tm
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
 @pytest.mark.parametrize("late", [True, False], ids=["before", "after"])
-def test_a_worker_ends_with_its_parent_killed_before_or_after_the_worker_has_begun(tmp_path, late):
+def test_a_worker_ends_when_its_parent_is_killed_before_or_after_the_worker_starts(tmp_path, late):
     script = f"""
 import os, time
 from functools import partial
@@ -274,7 +274,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_sigterm_ends_compare_in_the_run_it_is_in(folder, tmp_path, tiny):
+def test_sigterm_stops_compare_after_saving_the_current_run(folder, tmp_path, tiny):
     out = tmp_path / "rivals"
     less = [override for override in tiny if not override.startswith("method=")]
     words = ["compare", "--train", "--data", folder, "--out", out, "--recipe", "own-images",
@@ -293,7 +293,7 @@ def test_sigterm_ends_compare_in_the_run_it_is_in(folder, tmp_path, tiny):
 # ------------------------------------------------------------------------------------- full disk
 
 
-def test_a_full_disk_stops_the_run_in_one_line_and_leaves_the_last_checkpoint(
+def test_a_full_disk_stops_the_run_with_one_line_and_keeps_the_last_checkpoint(
     tmp_path, small, whole
 ):
     out = tmp_path / "run"
@@ -311,7 +311,7 @@ def test_a_full_disk_stops_the_run_in_one_line_and_leaves_the_last_checkpoint(
     assert equal(state(out), state(whole))
 
 
-def test_training_goes_on_without_room_if_told_so_and_saves_when_there_is_room(tmp_path, small):
+def test_with_continue_training_goes_on_and_saves_once_there_is_space_again(tmp_path, small):
     out, whole = tmp_path / "run", tmp_path / "whole"
     longer = [*small, "train.steps=10"]
     at = {3: partial(limit_files, 500), 7: partial(limit_files, None)}
@@ -328,7 +328,7 @@ def test_training_goes_on_without_room_if_told_so_and_saves_when_there_is_room(t
     assert names(out) == names(whole)
 
 
-def test_the_last_checkpoint_must_be_written_in_any_case(tmp_path, small):
+def test_with_continue_the_last_checkpoint_must_still_be_written(tmp_path, small):
     out = tmp_path / "run"
     at = {5: partial(limit_files, 8000)}
     process = begin(out, small, at=at, checkpoint_steps=2, on_full_disk="continue")
@@ -341,7 +341,7 @@ def test_the_last_checkpoint_must_be_written_in_any_case(tmp_path, small):
     assert names(out) == FILES
 
 
-def test_an_unknown_word_for_a_full_disk_is_refused_before_anything_is_written(tmp_path, small):
+def test_an_unknown_value_of_on_full_disk_is_an_error_and_writes_nothing(tmp_path, small):
     with pytest.raises(psco.InputError, match="must be 'stop' or 'continue', not 'ignore'"):
         train(tmp_path / "run", small, on_full_disk="ignore")
     assert not (tmp_path / "run").exists()
@@ -358,7 +358,7 @@ can_mount = (
 
 
 @pytest.mark.skipif(not can_mount, reason="needs a user namespace to mount a small disk in")
-def test_a_disk_that_is_really_full_is_named_by_the_program(folder, tmp_path, small, whole):
+def test_a_full_file_system_is_reported_by_the_program(folder, tmp_path, small, whole):
     needed = sum((whole / name).stat().st_size for name in ("resume.pt", "model.safetensors"))
     disk, kept = tmp_path / "disk", tmp_path / "kept"
     disk.mkdir()

@@ -11,7 +11,7 @@ from psco.training.feed import Feed
 
 
 @given(st.integers(2, 40), st.data())
-def test_every_epoch_is_a_permutation_without_its_rest(count, data):
+def test_every_epoch_is_a_permutation_without_the_incomplete_batch(count, data):
     batch = data.draw(st.integers(2, count))
     feed = Feed(psco.ImageSet(np.zeros((count, 1, 1, 1), np.uint8)), batch, seed=3)
     per_epoch = feed.batches_per_epoch
@@ -31,7 +31,7 @@ def test_a_batch_depends_on_seed_and_number_only():
     assert not np.array_equal(one.indices(13), Feed(images, 8, seed=2).indices(13))
 
 
-def test_a_batch_larger_than_the_data_is_refused_with_a_way_out():
+def test_a_batch_larger_than_the_data_is_an_error_with_a_remedy():
     images = psco.ImageSet(np.zeros((50, 1, 1, 1), np.uint8))
     with pytest.raises(
         psco.InputError, match=r"51 is larger .* 50 images; --set train.batch_size=25"
@@ -54,5 +54,5 @@ def test_worker_processes_give_the_same_batches_in_the_same_order(labelled):
 
 
 def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(psco.InputError, match="workers must be at least 0, not -1"):
+    with pytest.raises(psco.InputError, match="workers must be at least 0, got -1"):
         Feed(psco.ImageSet(np.zeros((50, 1, 1, 1), np.uint8)), 5, seed=0, workers=-1)

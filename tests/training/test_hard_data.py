@@ -1,4 +1,4 @@
-"""Data that nothing can be learned from: training stays finite, or stops and says why."""
+"""Data from which nothing can be learned: training stays finite, or stops with a reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_views_and_calibration_stay_finite_on_images_that_do_not_differ(name, tm
 
 @pytest.mark.parametrize("method", ["psco", "moco", "byol", "swav"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_views_that_are_not_finite_stop_training_and_are_named(value, method, tmp_path, tiny):
+def test_views_that_are_not_finite_stop_training_and_are_blamed(value, method, tmp_path, tiny):
     def view(images: torch.Tensor) -> torch.Tensor:
         view = plain(images)
         view[3, 0, 5, 5] = value
@@ -80,7 +80,7 @@ def test_views_that_are_not_finite_stop_training_and_are_named(value, method, tm
     assert not (tmp_path / "run" / "resume.pt").exists()
 
 
-def test_any_part_of_an_accumulated_step_is_watched(tmp_path, tiny):
+def test_every_part_of_an_accumulated_step_is_checked(tmp_path, tiny):
     first = Feed(psco.ImageSet(NOISE), 16, seed=0).indices(0)[0]
     marked = NOISE.copy()
     marked[first] = 255
@@ -143,7 +143,7 @@ def curve(*values: float) -> list[dict[str, float]]:
     return [{"step": 10.0 * n, "embedding_std": value} for n, value in enumerate(values, 1)]
 
 
-def test_a_collapse_is_one_that_lasts():
+def test_only_a_lasting_collapse_is_reported():
     low = [0.05] * PATIENCE
     assert "below 0.1 since step 20 or earlier" in collapse_warning(curve(0.5, *low))
     assert collapse_warning(curve(*low[:-1])) is None
@@ -159,7 +159,7 @@ def test_the_watch_warns_once(capsys):
     assert capsys.readouterr().err.count("warning: the embeddings have collapsed") == 1
 
 
-def test_a_collapse_is_in_the_log_the_curves_and_the_report(tmp_path, tiny, capsys):
+def test_a_collapse_appears_on_stderr_in_the_curves_and_on_the_page(tmp_path, tiny, capsys):
     from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
     from psco.report.evaluated import evaluation_page
 

@@ -94,7 +94,7 @@ def make_loop(recipe: str, folder: Path, *overrides: str) -> Loop:
 
 
 def guarded_step(loop: Loop) -> list[str]:
-    """Take two steps, the second under the guard; give what it has found."""
+    """Take two steps, the second under the guard; return what it has found."""
     batches = loop.feed.batches(0)
     loop.method.train()
     loop._take_step(batches)

@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 import psco
+from psco.ops.native import absence
 from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import load_resume
+from psco.training.environment import environment, keep_freed_memory
 from psco.training.logging import read_metrics
 from psco.training.schedule import Schedule, build_optimizer
 
@@ -37,7 +39,7 @@ def train(pictures, out, tiny, **options):
     return psco.pretrain(pictures, out=out, **options)
 
 
-def test_a_run_folder_holds_all_that_is_promised(pictures, tmp_path, tiny):
+def test_a_run_folder_contains_the_documented_files(pictures, tmp_path, tiny):
     run = train(pictures, tmp_path / "run", tiny)
     assert run.finished
     assert run.steps == 12
@@ -61,14 +63,16 @@ def test_a_run_folder_holds_all_that_is_promised(pictures, tmp_path, tiny):
     )
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(pictures, tmp_path, tiny):
+def test_equal_seeds_give_equal_weights_and_different_seeds_different_ones(
+    pictures, tmp_path, tiny
+):
     for name, seed in {"a": 0, "b": 0, "c": 1}.items():
         train(pictures, tmp_path / name, tiny, seed=seed)
     assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
-def test_labels_change_nothing_but_the_purity_that_is_asked_for(pictures, tmp_path, tiny):
+def test_labels_change_nothing_except_the_logged_purity(pictures, tmp_path, tiny):
     labelled = psco.ImageSet(pictures, np.arange(60) // 6, tuple("abcdefghij"))
     train(pictures, tmp_path / "blind", tiny)
     run = train(labelled, tmp_path / "seeing", [*tiny, "train.purity=true"])
@@ -95,9 +99,7 @@ def test_a_run_by_epochs_ends_after_the_right_number_of_steps(pictures, tmp_path
     assert run.steps == round(2.5 * (60 // 16))
 
 
-def test_a_run_by_minutes_ends_in_time_at_a_learning_rate_of_almost_nothing(
-    pictures, tmp_path, tiny
-):
+def test_a_run_by_minutes_ends_in_time_with_a_low_learning_rate(pictures, tmp_path, tiny):
     run = train(pictures, tmp_path / "run", [*tiny, "train.minutes=0.03"])
     assert run.finished
     assert run.metrics[-1]["seconds"] < 0.03 * 60 + 2
@@ -109,7 +111,7 @@ def test_bfloat16_training_stays_finite(pictures, tmp_path, tiny):
     assert math.isfinite(run.metrics[-1]["total"])
 
 
-def test_users_own_views_replace_those_of_the_recipe(pictures, tmp_path, tiny):
+def test_views_given_as_functions_replace_those_of_the_recipe(pictures, tmp_path, tiny):
     calls = []
 
     def view(images: torch.Tensor) -> torch.Tensor:
@@ -133,7 +135,7 @@ def test_loggers_receive_every_row_and_tensorboard_writes_events(pictures, tmp_p
 # ------------------------------------------------------------------------------- stop and resume
 
 
-def test_a_run_interrupted_by_a_bug_resumes_to_the_same_bits(pictures, tmp_path, tiny):
+def test_a_run_interrupted_by_an_exception_resumes_bit_identically(pictures, tmp_path, tiny):
     train(pictures, tmp_path / "whole", tiny)
 
     def fail(row) -> None:
@@ -196,14 +198,14 @@ def test_a_resumed_finished_run_does_nothing(pictures, tmp_path, tiny):
     assert (tmp_path / "run" / "resume.pt").read_bytes() == before
 
 
-def test_resume_needs_no_settings_and_refuses_other_ones(pictures, tmp_path, tiny):
+def test_resume_needs_no_settings_and_refuses_different_ones(pictures, tmp_path, tiny):
     train(pictures, tmp_path / "run", tiny)
     assert psco.pretrain(pictures, out=tmp_path / "run", resume=True, progress=False).steps == 12
     with pytest.raises(psco.InputError, match=r"train.seed is 0 in the run and 5 here"):
         train(pictures, tmp_path / "run", tiny, resume=True, seed=5)
 
 
-def test_resume_refuses_other_images(pictures, tmp_path, tiny):
+def test_resume_refuses_different_images(pictures, tmp_path, tiny):
     train(pictures, tmp_path / "run", tiny)
     with pytest.raises(psco.InputError, match="are not those of the run"):
         train(255 - pictures, tmp_path / "run", tiny, resume=True)
@@ -231,13 +233,16 @@ def test_an_existing_run_folder_is_not_touched(pictures, tmp_path, tiny):
         ("method.shots=51", "shots must be between 1 and queue_size = 50, got 51"),
         ("backbone.name=conv5", "needs image_size >= 32, not 16"),
         ("train.precision=float8", "float8"),
-        ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, not 1.5"),
+        ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, got 1.5"),
         (
             "views.view_b={crop: {scale: [0.001, 0.002]}}",
             r"every view of 20 x 20 px .* raise scale",
         ),
-        ("views.view_a={affine: {fill: [1, 2, 3]}}", r"3 levels .* the images have 1 channels"),
-        ("image.channels=3", r"image: mean needs one number per channel \(3\), not \[0.5\]"),
+        (
+            "views.view_a={affine: {fill: [1, 2, 3]}}",
+            "fill must have 1 level for images with 1 channel",
+        ),
+        ("image.channels=3", r"image: mean needs one number per channel \(3\), got \[0.5\]"),
     ],
 )
 def test_bad_settings_write_nothing(pictures, tmp_path, tiny, change, message):
@@ -261,7 +266,7 @@ def test_images_are_converted_to_the_channels_of_the_recipe(pictures, tmp_path, 
     assert psco.load(run.folder).method.backbone[0].weight.shape[1] == 3
 
 
-def test_a_checkpoint_of_another_architecture_is_named_as_such(pictures, tmp_path, tiny):
+def test_a_checkpoint_of_another_architecture_is_reported(pictures, tmp_path, tiny):
     train(pictures, tmp_path / "run", tiny)
     config = tmp_path / "run" / "config.yaml"
     edited = config.read_text().replace("width: 8", "width: 16")
@@ -275,7 +280,7 @@ def test_a_checkpoint_of_another_architecture_is_named_as_such(pictures, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["resume.pt", "model.safetensors"])
-def test_a_damaged_checkpoint_is_named_as_such(pictures, tmp_path, tiny, name):
+def test_a_damaged_checkpoint_is_reported(pictures, tmp_path, tiny, name):
     train(pictures, tmp_path / "run", tiny)
     file = tmp_path / "run" / name
     file.write_bytes(file.read_bytes()[:1000])
@@ -287,9 +292,7 @@ def test_a_damaged_checkpoint_is_named_as_such(pictures, tmp_path, tiny, name):
         reads[name]()
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_step_rate_and_checkpoint(
-    pictures, tmp_path, tiny
-):
+def test_a_loss_that_is_not_finite_stops_with_step_rate_and_checkpoint(pictures, tmp_path, tiny):
     def poison(images: torch.Tensor) -> torch.Tensor:
         view = images[:, :, :16, :16].float() / 255
         if poison.calls >= 14:  # two views a step: step 7
@@ -344,8 +347,18 @@ def test_the_optimiser_takes_the_steps_of_plain_sgd():
     torch.testing.assert_close(ours.weight, theirs.weight)
 
 
-def test_the_allocator_can_be_left_alone(monkeypatch):
-    from psco.training.environment import keep_freed_memory
+@pytest.mark.usefixtures("without_kernels")
+def test_the_environment_says_why_there_are_no_kernels():
+    assert environment()["kernels"] == {"used": False, "reason": absence()}
 
+
+@pytest.mark.skipif(absence() is not None, reason="no kernels here")
+def test_the_environment_names_the_kernels():
+    kernels = environment()["kernels"]
+    assert kernels["used"]
+    assert {"assignment", "contrast", "heads"} <= set(kernels["names"])
+
+
+def test_the_allocator_can_be_left_unchanged(monkeypatch):
     monkeypatch.setenv("PSCO_MALLOC", "default")
     assert keep_freed_memory() is False

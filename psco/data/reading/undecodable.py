@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -93,4 +94,4 @@ def write_bad_files(bad: Mapping[str, str], folder: Path) -> Path:
 
 
 def _one_line(name: str) -> str:
-    return "".join(repr(c)[1:-1] if c in "\t\r\n\x1b\x9b" else c for c in name)
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" else c for c in name)

@@ -57,7 +57,8 @@ def scan_folder(root: Path, follow_links: bool = False) -> Scan:
             continue
         folder, prefix = pending.pop()
         try:
-            entries = list(os.scandir(folder))
+            with os.scandir(folder) as listed:
+                entries = list(listed)
         except OSError as error:
             skipped[prefix.rstrip("/") or str(root)] = f"cannot be read: {error.strerror}"
             continue
