@@ -49,12 +49,12 @@ class TableRow(Section):
     name: str = ""
     method: str = "psco"
     group: str = ""
-    set: list[str] = []
+    set: list[str] = Field(default_factory=list)
     rule: str | None = Field(None, description="None: the rule of the paper for this method")
-    options: dict[str, Any] = {}
-    paper: list[Number | None] = []
+    options: dict[str, Any] = Field(default_factory=dict)
+    paper: list[Number | None] = Field(default_factory=list)
     transductive: bool = Field(False, description="whether the paper's numbers are")
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
 
     @field_validator("paper", mode="before")
     @classmethod
@@ -70,7 +70,7 @@ class Table(Section):
     where: str = ""
     data: str
     recipe: str
-    set: list[str] = []
+    set: list[str] = Field(default_factory=list)
     split: Literal["test", "val"] = "test"
     seeds: int = Field(1, ge=1, description="training seeds that the paper averages over")
     tasks: int = Field(2000, ge=2)
@@ -78,11 +78,11 @@ class Table(Section):
         100, ge=2, description="tasks for rules that train a network on every task"
     )
     queries: int = Field(15, ge=1)
-    columns: dict[str, list[tuple[int, int]]] = {}
+    columns: dict[str, list[tuple[int, int]]] = Field(default_factory=dict)
     curve: str | None = Field(None, description="a column of metrics.csv to plot over training")
     plot: str | None = Field(None, description="label of x; the names of the rows are its values")
-    notes: dict[str, str] = {}
-    table_notes: list[str] = []
+    notes: dict[str, str] = Field(default_factory=dict)
+    table_notes: list[str] = Field(default_factory=list)
     rows: list[TableRow]
 
     @property
