@@ -1,9 +1,10 @@
-"""Render the pictures of docs/views.md by the real code: one for every registered part.
+"""Render the pictures of docs/views.md with the code of psco.views, one per registered part.
 
     python docs/render_views.py [FOLDER]
 
-Parts are applied alone with their default options, most of them to every image, to a drawing of
-the embedded glyphs, to a picture of a boat or to a slide of cells, both drawn here.
+Each part is applied alone, with its default options, to a drawing of the built-in glyphs, a boat or
+a slide of cells. The boat and the cells are drawn here. Parts with a probability are applied to
+every image, except where the unchanged images are the point.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ from psco.views import VIEW_PARTS, View, resize, step_generator, to_batch
 
 FOLDER = Path(__file__).parent / "views"
 SUBJECTS = {"affine": "glyph", "elastic": "glyph", "stroke": "glyph", "turn": "cells"}
-SAMPLES, SIZE, SOURCE = 8, 84, 168
+SAMPLES = 8
+SIZE = 84  # pixels of a view
+SOURCE = 168  # pixels of the pictures that are drawn here
 
 
 def render(name: str) -> Image.Image:
-    """Draw one part: the original and samples."""
+    """Return the picture of one part: the original and samples."""
     part = VIEW_PARTS[name]()
     if any(field.name == "probability" for field in fields(part)):
-        # What some images keep is part of a flip and of the loss of colour.
+        # A flip or a conversion to grey is easier to see beside images that were left alone.
         part = replace(part, probability=0.5 if name in ("flip", "grey") else 1.0)
     subject = {"glyph": glyph, "boat": boat, "cells": cells}[SUBJECTS.get(name, "boat")]()
     images = to_batch(subject[None])
-    size = min(SIZE, subject.shape[0])  # the glyphs are as small as they are in training
+    size = min(SIZE, subject.shape[0])  # glyphs have the size that they have in training
     view = View([part], size, (0.0,), (1.0,))
     shown = [to_pixels(view(images, step_generator(0, step))) for step in range(SAMPLES)]
     return contact_sheet({"original": [to_pixels(resize(images, size))], name: shown})
 
 
 def glyph() -> np.ndarray:
-    """Give a drawing of the glyphs, (28, 28, 1) uint8."""
+    """Return a drawing of the glyphs, (28, 28, 1) uint8."""
     return draw_glyphs([12], seed=0, characters=8, drawings=2)[6, 0][..., None]
 
 
 def boat() -> np.ndarray:
-    """Paint a boat with a red sail on a blue sea, (168, 168, 3) uint8."""
-    side = 4 * SOURCE  # painted larger, for smooth edges
+    """Draw a boat with a red sail on a blue sea, (168, 168, 3) uint8."""
+    side = 4 * SOURCE  # drawn larger, for smooth edges
     down = np.linspace(0, 1, side)[:, None, None]
     sky = np.array([120, 180, 235]) * (1 - down) + np.array([235, 240, 245]) * down
     picture = Image.fromarray(np.broadcast_to(sky, (side, side, 3)).astype(np.uint8))
@@ -65,7 +68,7 @@ def boat() -> np.ndarray:
 
 
 def cells() -> np.ndarray:
-    """Paint a stained slide, (168, 168, 3) uint8, which has neither top nor bottom."""
+    """Draw a stained slide, (168, 168, 3) uint8, which has no top or bottom."""
     random = np.random.default_rng(4)
     side = 4 * SOURCE
     picture = Image.new("RGB", (side, side), (243, 225, 235))

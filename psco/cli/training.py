@@ -137,9 +137,14 @@ def pretrain(
 @for_people
 def report(
     data: Annotated[str, typer.Argument(help="Name of a data set with a test split.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and the report.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder of the runs and the report.", show_default="runs/RECIPE"
+        ),
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe name or YAML file.")] = None,
-    seeds: Annotated[list[int], typer.Option(help="Seeds of training.")] = [0, 1],  # noqa: B006
+    seeds: Annotated[list[int], typer.Option(help="Seeds of training.")] = [0, 1, 2],  # noqa: B006
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe."),
@@ -162,7 +167,9 @@ def report(
     An interrupted report continues where it was; a finished one only tests again.
     """
     from psco.experiments.recipe_report import REPORT, report_recipe
+    from psco.recipes.recipe import default_recipe
 
+    out = out or Path("runs") / Path(recipe or default_recipe(data)).stem
     names = [name.strip() for name in (rules or "").split(",") if name.strip()]
     found = report_recipe(
         data,

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from psco.data.imageset import ImageSet, with_channels
-from psco.data.load import dataset_names, has_splits, load_dataset
+from psco.data.load import base_name, dataset_names, has_splits, load_dataset
 
-__all__ = ["ImageSet", "dataset_names", "has_splits", "load_dataset", "with_channels"]
+__all__ = [
+    "ImageSet",
+    "base_name",
+    "dataset_names",
+    "has_splits",
+    "load_dataset",
+    "with_channels",
+]

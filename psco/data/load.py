@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +27,20 @@ from psco.data.sets.catalogue import BENCHMARKS
 from psco.data.sets.glyphs import load_glyphs
 from psco.errors import InputError, unknown_name
 
+# Other splits of a data set: its name and the options of its loader.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "omniglot:paper": ("omniglot", {"scheme": "paper"}),  # 1200/100/323, as in the paper's text
+}
+
 
 def has_splits(source: object) -> bool:
     """Whether a source has splits: data sets with a name have them."""
-    return isinstance(source, str) and (source == "glyphs" or source in BENCHMARKS)
+    return isinstance(source, str) and source in dataset_names()
+
+
+def base_name(source: object) -> str:
+    """Return the name of a data set without its variant: ``omniglot`` for ``omniglot:paper``."""
+    return VARIANTS[source][0] if isinstance(source, str) and source in VARIANTS else str(source)
 
 
 def load_dataset(
@@ -46,10 +58,11 @@ def load_dataset(
     Parameters
     ----------
     source
-        The name of a data set (``"glyphs"``), a folder or zip archive of images (sub-folders are
-        classes), tar shards (a pattern such as ``"data-{000000..000123}.tar"``, a glob, a folder
-        of .tar files), a CSV file of paths, a list of paths, a uint8 array (n, H, W) or
-        (n, H, W, C), a torch or Hugging Face data set, or an `ImageSet`.
+        The name of a data set (``"glyphs"``) or of another split of one (``"omniglot:paper"``), a
+        folder or zip archive of images (sub-folders are classes), tar shards (a pattern such as
+        ``"data-{000000..000123}.tar"``, a glob, a folder of .tar files), a CSV file of paths, a
+        list of paths, a uint8 array (n, H, W) or (n, H, W, C), a torch or Hugging Face data set, or
+        an `ImageSet`.
     split
         ``train``, ``val`` or ``test`` of a named data set; others have no splits.
     root
@@ -77,6 +90,10 @@ def load_dataset(
         return with_channels(load_glyphs(split), channels)
     if isinstance(source, str) and source in BENCHMARKS:
         return load_benchmark(source, split, root, size, channels)
+    if isinstance(source, str) and source in VARIANTS:
+        name, options = VARIANTS[source]
+        images = load_benchmark(name, split, root, size, channels, **options)
+        return replace(images, name=source)
     size, channels = size or 84, channels or 3
     if isinstance(source, (str, os.PathLike)):
         if are_shards(source):
@@ -100,4 +117,4 @@ def load_dataset(
 
 def dataset_names() -> list[str]:
     """List the named data sets."""
-    return ["glyphs", *BENCHMARKS]
+    return ["glyphs", *BENCHMARKS, *VARIANTS]

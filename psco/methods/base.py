@@ -181,6 +181,14 @@ def embedding_std(q: Tensor) -> Tensor:
     return q.std(dim=0, correction=0).mean() * math.sqrt(q.shape[1])
 
 
+def query_both(networks: Networks, batch: Batch, joint_batchnorm: bool) -> tuple[Tensor, Tensor]:
+    """Return Normalize(h∘g∘f) of both views, 2 x (N, d), from one pass or from one pass each."""
+    if joint_batchnorm:
+        z_a, z_b = networks.query(torch.cat([batch.view_a, batch.view_b])).chunk(2)
+        return z_a, z_b
+    return networks.query(batch.view_a), networks.query(batch.view_b)
+
+
 def require(condition: bool, message: str) -> None:
     """Raise InputError with a message unless a condition holds."""
     if not condition:

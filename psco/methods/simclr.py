@@ -8,7 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from psco.methods.base import METHODS, Batch, Logs, Method, embedding_std, require_positive
+from psco.methods.base import (
+    METHODS,
+    Batch,
+    Logs,
+    Method,
+    embedding_std,
+    query_both,
+    require_positive,
+)
 from psco.networks.networks import Networks
 from psco.ops.ranks import gather
 
@@ -46,6 +54,9 @@ class SimCLR(Method):
         f and g; h is for variants only: SimCLR has no predictor.
     temperature
         τ.
+    joint_batchnorm
+        Whether both views pass the network as one batch of 2N, as in SimCLR's own code; otherwise
+        one after the other, each normalised by the statistics of its view, as in PsCo's code.
     """
 
     title = "SimCLR"
@@ -53,13 +64,16 @@ class SimCLR(Method):
     summary = "finds the other view among all images of the batch"
     settings: ClassVar = {"heads": {"predictor": False}}
 
-    def __init__(self, networks: Networks, temperature: float = 0.5) -> None:
+    def __init__(
+        self, networks: Networks, temperature: float = 0.5, joint_batchnorm: bool = True
+    ) -> None:
         super().__init__(networks)
         require_positive(temperature=temperature)
         self.temperature = temperature
+        self.joint_batchnorm = joint_batchnorm
 
     def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
-        """Contrast the views of a batch; both pass the network as one batch of 2N."""
-        z_a, z_b = self.query(torch.cat([batch.view_a, batch.view_b])).chunk(2)  # (N, d)
+        """Contrast the views of a batch."""
+        z_a, z_b = query_both(self, batch, self.joint_batchnorm)  # (N, d)
         loss = nt_xent(gather(z_a), gather(z_b), self.temperature)
         return loss, {"embedding_std": embedding_std(z_a)}

@@ -14,6 +14,7 @@ from psco.methods.base import (
     Logs,
     Method,
     embedding_std,
+    query_both,
     require,
     require_positive,
 )
@@ -63,13 +64,16 @@ class SwAV(Method):
         f and g; h is for variants only: SwAV has no predictor.
     clusters
         P, number of cluster centres. If there are more than images in the batch and its queue, they
-        cannot get equally many.
+        cannot get equally many. PsCo's code has 2,048 for batches of 256.
     temperature
         τ of the prediction.
     sinkhorn_epsilon, sinkhorn_iterations
         Of the codes, see `sinkhorn`.
     queue_size
         Representations of earlier batches that take part in the assignment; 0 for none.
+    joint_batchnorm
+        Whether both views pass the network as one batch; see `SimCLR`. SwAV's own code passes all
+        views of one size together.
     """
 
     title = "SwAV"
@@ -86,6 +90,7 @@ class SwAV(Method):
         sinkhorn_epsilon: float = 0.05,
         sinkhorn_iterations: int = 3,
         queue_size: int = 0,
+        joint_batchnorm: bool = True,
     ) -> None:
         super().__init__(networks)
         require(clusters >= 2, f"clusters must be at least 2, got {clusters}")
@@ -100,13 +105,14 @@ class SwAV(Method):
         self.temperature = temperature
         self.sinkhorn_epsilon = sinkhorn_epsilon
         self.sinkhorn_iterations = sinkhorn_iterations
+        self.joint_batchnorm = joint_batchnorm
 
     def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
-        """Swap the predictions of the two views; both pass the network as one batch of 2N."""
+        """Swap the predictions of the two views."""
         with torch.no_grad():
             self.centres.copy_(F.normalize(self.centres, dim=1))
         centres = self.centres  # (P, d)
-        z_a, z_b = self.query(torch.cat([batch.view_a, batch.view_b])).chunk(2)  # (N, d)
+        z_a, z_b = query_both(self, batch, self.joint_batchnorm)  # (N, d)
         scores_a, scores_b = z_a @ centres.T, z_b @ centres.T  # (N, P)
         queues = (self.queue_a, self.queue_b) if self.queue_size else (None, None)
         with torch.no_grad():

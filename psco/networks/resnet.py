@@ -18,17 +18,27 @@ SMALL = 64  # pixels up to which the stem keeps the resolution by default
 
 
 def resnet18(
-    channels: int, image_size: int, small_stem: bool | None = None, checkpointing: bool = False
+    channels: int,
+    image_size: int,
+    small_stem: bool | None = None,
+    checkpointing: bool = False,
+    zero_init_residual: bool = False,
 ) -> ResNet:
     """Return ResNet-18: 512 features, 11.2 million parameters. See `ResNet` for the options."""
-    return ResNet(BasicBlock, (2, 2, 2, 2), channels, _stem(small_stem, image_size), checkpointing)
+    small = _stem(small_stem, image_size)
+    return ResNet(BasicBlock, (2, 2, 2, 2), channels, small, checkpointing, zero_init_residual)
 
 
 def resnet50(
-    channels: int, image_size: int, small_stem: bool | None = None, checkpointing: bool = False
+    channels: int,
+    image_size: int,
+    small_stem: bool | None = None,
+    checkpointing: bool = False,
+    zero_init_residual: bool = False,
 ) -> ResNet:
     """Return ResNet-50: 2048 features, 23.5 million parameters. See `ResNet` for the options."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), channels, _stem(small_stem, image_size), checkpointing)
+    small = _stem(small_stem, image_size)
+    return ResNet(Bottleneck, (3, 4, 6, 3), channels, small, checkpointing, zero_init_residual)
 
 
 def _stem(small: bool | None, image_size: int) -> bool:
@@ -47,6 +57,11 @@ class BasicBlock(nn.Module):
         self.conv2 = _conv(width, width, 3)
         self.bn2 = nn.BatchNorm2d(width)
         self.downsample = _shortcut(channels, width, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The BatchNorm before the shortcut is added."""
+        return self.bn2
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
@@ -71,6 +86,11 @@ class Bottleneck(nn.Module):
         self.conv3 = _conv(width, out, 1)
         self.bn3 = nn.BatchNorm2d(out)
         self.downsample = _shortcut(channels, out, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The BatchNorm before the shortcut is added."""
+        return self.bn3
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
@@ -100,6 +120,9 @@ class ResNet(nn.Module):
         Store only the input of each block in the forward pass and recompute the rest in the
         backward pass: about half the activation memory for up to a third more time, with
         bit-identical gradients and running statistics.
+    zero_init_residual
+        Let the last BatchNorm of every block start with a scale of zero, so that each block is the
+        identity at first (Goyal et al., 2017). False: it starts with a scale of one.
     """
 
     def __init__(
@@ -109,6 +132,7 @@ class ResNet(nn.Module):
         channels: int,
         small_stem: bool,
         checkpointing: bool = False,
+        zero_init_residual: bool = False,
     ) -> None:
         super().__init__()
         self.checkpointing = checkpointing
@@ -122,6 +146,8 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, (BasicBlock, Bottleneck)) and zero_init_residual:
+                nn.init.zeros_(module.last_norm.weight)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the features (B, d) of images (B, C, H, W)."""

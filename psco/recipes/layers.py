@@ -17,6 +17,7 @@ import yaml
 
 from psco.errors import InputError, unknown_name
 from psco.methods import METHODS
+from psco.networks import BACKBONES
 from psco.recipes.carry import carried_options
 from psco.recipes.schema import LENGTHS, Recipe, read_tree
 
@@ -100,6 +101,9 @@ class Tree:
         train = settings.get("train")
         if isinstance(train, dict) and any(train.get(name) is not None for name in LENGTHS):
             self._drop_length()
+        backbone = settings.get("backbone")
+        if isinstance(backbone, dict) and "name" in backbone:
+            self._drop_options_unknown_to(backbone["name"])
         merged = _merged(self._root, _tagged(settings, source))
         self._root = merged if isinstance(merged, dict) else {}
 
@@ -108,6 +112,8 @@ class Tree:
         *parents, last = override.path.split(".")
         if parents == ["train"] and last in LENGTHS:
             self._drop_length()
+        if override.path == "backbone.name":
+            self._drop_options_unknown_to(override.value)
         node = self._root
         for key in parents:
             inner = node.setdefault(key, {})
@@ -126,6 +132,14 @@ class Tree:
         if isinstance(train, dict):
             for name in LENGTHS:
                 train.pop(name, None)
+
+    def _drop_options_unknown_to(self, backbone: Any) -> None:
+        """Forget options of the backbone chosen so far that the new one does not have."""
+        chosen = self._root.get("backbone")
+        if isinstance(chosen, dict) and isinstance(backbone, str) and backbone in BACKBONES:
+            options = BACKBONES.options(backbone, {})
+            for name in chosen.keys() - options.keys() - {"name"}:
+                del chosen[name]
 
     def plain(self) -> Settings:
         """Return the settings without their sources."""

@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from psco.data import base_name
 from psco.methods import METHODS
 from psco.recipes.layers import (
     DEFAULT_METHOD,
@@ -95,7 +96,8 @@ class ResolvedRecipe:
 
 def default_recipe(data: object) -> str:
     """Return the recipe of a named data set, else ``own-images``."""
-    return str(data) if str(data) in recipe_names() else "own-images"
+    name = base_name(data)
+    return name if name in recipe_names() else "own-images"
 
 
 def load_recipe(recipe: str | Path | Recipe, overrides: Iterable[str | Override] = ()) -> Recipe:

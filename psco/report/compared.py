@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from psco.evaluation.compare import Comparison, Row
-from psco.evaluation.published import TRANSDUCTIVE, Setting
+from psco.evaluation.published import Setting, is_transductive
 from psco.report.page import Part, number_table, page
 from psco.report.plots import comparison_plot
 
@@ -25,7 +25,7 @@ def cell(comparison: Comparison, row: Row, setting: Setting) -> str:
     mark = "" if gap is None or not gap.significant else (" ▲" if gap.mean > 0 else " ▼")
     paper = ""
     if setting in row.paper:
-        other = row.method in TRANSDUCTIVE and not report.transductive
+        other = is_transductive(row.method) and not report.transductive
         paper = f" [{row.paper[setting]:.2f}{', transductive' if other else ''}]"
     return f"{report.mean:.2f} ± {report.ci95:.2f}{mark}{paper}"
 

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from psco.data import has_splits, load_dataset
 from psco.data.sets import omniglot
 from psco.data.sets.omniglot import RotatedImages, load_omniglot, split_characters
 from psco.errors import InputError, PscoError
+from psco.recipes.recipe import default_recipe
 
 # The numbers of characters of the val alphabets are the real ones; two alphabets stand for the
 # other 25 of the first part and the 20 of the second.
@@ -185,6 +187,21 @@ def test_the_scheme_paper_draws_1200_100_and_323_characters_by_seed():
 def test_the_scheme_reaches_the_classes(copy):
     classes = [len(load_omniglot(s, copy, scheme="paper").classes) for s in omniglot.SPLITS]
     assert classes == [4800, 400, 1292]
+
+
+@pytest.mark.parametrize(("split", "characters"), [("train", 1200), ("val", 100), ("test", 323)])
+def test_the_split_of_the_papers_text_has_a_name(copy, split, characters):
+    images = load_dataset("omniglot:paper", split, copy)
+    assert images.classes == load_omniglot(split, copy, scheme="paper").classes
+    assert len(images.classes) == 4 * characters
+    assert (images.name, images.split) == ("omniglot:paper", split)
+    assert has_splits("omniglot:paper")
+    assert default_recipe("omniglot:paper") == "omniglot"
+
+
+def test_an_unknown_split_scheme_suggests_the_known_one(copy):
+    with pytest.raises(InputError, match="did you mean 'omniglot:paper'"):
+        load_dataset("omniglot:papr", "train", copy)
 
 
 def test_a_second_call_reads_the_cache_only(copy, monkeypatch):

@@ -11,7 +11,7 @@ import psco
 from psco.data.tasks import Tasks
 from psco.evaluation.evaluate import default_rule
 from psco.evaluation.paper_setting import departures
-from psco.evaluation.published import TRANSDUCTIVE, published, trained_on
+from psco.evaluation.published import is_transductive, published, trained_on
 from psco.recipes.build import build_method
 from psco.training.checkpoint import save_checkpoint, start_folder
 
@@ -32,7 +32,8 @@ def test_the_papers_numbers_are_those_of_its_tables():
     assert set(published("omniglot", "lasium-maml")) == {(5, 1), (5, 5)}
     assert published("glyphs", "psco") == published("omniglot", "byol") == {}
     assert trained_on("cub") == "miniimagenet"
-    assert "protonets" not in TRANSDUCTIVE
+    assert is_transductive("maml")
+    assert not is_transductive("protonets")
 
 
 def images(name="miniimagenet", classes=20, each=600, split="test") -> psco.ImageSet:

@@ -56,6 +56,14 @@ def test_the_command_trains_every_seed_tests_all_on_the_same_tasks_and_writes_on
     assert (tmp_path / "seed-3" / "resume.pt").read_bytes() == before
 
 
+def test_by_default_three_seeds_are_trained_in_a_folder_named_after_the_recipe(psco, tmp_path):
+    words = ["report", "glyphs", "--set", *SMALL, "--ways", 5, "--shots", 1, "--tasks", 2, "--json"]
+    done = psco(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [run["training_seed"] for run in json.loads(done.stdout)["runs"]] == [0, 1, 2]
+    assert (tmp_path / "runs" / "glyphs" / "report.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

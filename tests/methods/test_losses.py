@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import ot
@@ -66,6 +67,24 @@ def test_simclr_sends_both_views_through_the_network_as_one_batch():
     z = F.normalize(g(f(torch.cat([a, b]))), dim=1)
     twin = nt_xent(z[:N], z[N:], 0.5)
     assert run_loss(method, a, b)["total"].item() == pytest.approx(twin.item())
+
+
+@pytest.mark.parametrize("make", [SimCLR, partial(SwAV, clusters=7)])
+def test_separate_batchnorm_normalises_each_view_by_its_own_statistics(make):
+    f, g, _ = networks()
+    torch.manual_seed(4)
+    method = make(Networks(f, g, None), joint_batchnorm=False).double()
+    a, b = views()
+    b = 3 * b + 2  # with statistics of its own
+    z_a, z_b = F.normalize(g(f(a)), dim=1), F.normalize(g(f(b)), dim=1)
+    if isinstance(method, SimCLR):
+        twin = nt_xent(z_a, z_b, 0.5)
+    else:
+        scores = [z @ method.centres.T for z in (z_a, z_b)]
+        twin = swapped_loss(*scores, codes(scores[0]), codes(scores[1]), 0.1)
+    assert run_loss(method, a, b)["total"].item() == pytest.approx(twin.item())
+    method.joint_batchnorm = True
+    assert run_loss(method, a, b)["total"].item() != pytest.approx(twin.item())
 
 
 # ------------------------------------------------------------------------------------------- MoCo

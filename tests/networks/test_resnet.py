@@ -112,6 +112,26 @@ def test_convolutions_begin_with_the_variance_of_their_fan_out():
     assert layer.weight.std().item() == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.01)
 
 
+@pytest.mark.parametrize("factory", [resnet18, resnet50])
+def test_with_zero_init_a_block_starts_as_its_shortcut(factory):
+    network = factory(3, 32, zero_init_residual=True).eval()
+    block = network.layer1[1]  # without a downsampling shortcut: the identity
+    x = torch.rand(2, block.conv1.in_channels, 8, 8)
+    assert torch.equal(block(x), x)
+    assert not torch.equal(factory(3, 32).eval().layer1[1](x), x)
+
+
+def test_the_imagenet_recipe_starts_with_zero_init_and_another_backbone_need_not_have_it():
+    recipe = psco.load_recipe("imagenet")
+    assert recipe.backbone.options["zero_init_residual"]
+    small = psco.load_recipe("imagenet", ["backbone.name=resnet18"])
+    assert small.backbone.options["zero_init_residual"]
+    other = psco.load_recipe("imagenet", ["backbone.name=conv5"])
+    assert other.backbone.name == "conv5"
+    with pytest.raises(psco.InputError, match="zero_init"):
+        psco.load_recipe("imagenet", ["backbone.name=conv5", "backbone.zero_init_residual=true"])
+
+
 def test_the_network_computes_what_its_definition_says():
     """A slow twin of a whole ResNet-18, written with functions of its state dict alone."""
     torch.manual_seed(0)
