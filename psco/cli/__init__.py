@@ -1,25 +1,34 @@
-"""The command line: parse, call the public function of the same name, print what it gives.
+"""The command line: one file per command, each a thin layer over public functions.
 
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed or interrupted,
-2 bad input. Nothing heavy is imported before a command runs, so that help answers at once.
+Results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failure or interruption,
+2 bad input. Commands import what they need when they run, so that ``psco --help`` is fast.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from psco.cli.common import spread_lists
-from psco.cli.comparing import compare, methods
-from psco.cli.data import app as data
-from psco.cli.doctor import doctor
-from psco.cli.testing import evaluate
-from psco.cli.training import demo, pretrain, report
-from psco.cli.using import classify, embed, fit
-from psco.cli.views import views
+from psco.cli import (
+    classify,
+    compare,
+    data,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    fit,
+    methods,
+    pretrain,
+    recipes,
+    report,
+    views,
+)
+from psco.cli.common import repeat_flags
 from psco.version import __version__
 
 app = typer.Typer(
@@ -29,25 +38,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (
-    demo,
-    views,
-    pretrain,
-    evaluate,
-    report,
-    methods,
-    compare,
-    fit,
-    classify,
-    embed,
-    doctor,
-):
-    app.command()(command)
-app.add_typer(data)
+
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Train": (demo.demo, pretrain.pretrain, views.views, recipes.recipes, methods.methods),
+    "Classify": (fit.fit, classify.classify, embed.embed),
+    "Measure": (evaluate.evaluate, compare.compare, report.report),
+    "Set up": (doctor.doctor,),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(data.app, rich_help_panel="Set up")
 
 
-def _version(show: bool) -> None:
-    if show:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -55,7 +60,10 @@ def _version(show: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -63,8 +71,8 @@ def _root(
 
 def main() -> None:
     """Run the program ``psco``."""
-    # Threads of torch that wait for one another spin for some 0.1 ms, then sleep. Spinning on is
-    # quicker on a machine that does nothing else, and several times slower on one that does.
+    # By default a waiting OpenMP thread spins for about 0.1 ms, then sleeps. Longer spinning is
+    # faster on an idle machine, but several times slower on a busy one.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-    app(spread_lists(sys.argv[1:]), prog_name="psco")
+    app(repeat_flags(sys.argv[1:]), prog_name="psco")

@@ -1,4 +1,4 @@
-"""What all commands share: their options, errors for people, tables."""
+"""What the commands share: options, error messages and tables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,49 @@ from typing import Annotated, Any
 
 import typer
 
-from psco.errors import InputError, PscoError, StoppedError, printable
+from psco.errors import InputError, PscoError, StoppedError, counted, printable
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Root = Annotated[
-    Path | None, typer.Option(help="Folder that holds the data set.", show_default="$PSCO_DATA")
+TASKS = "Tasks"  # help panels
+OUTPUT = "Output"
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT)
 ]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
+]
+Root = Annotated[
+    Path | None, typer.Option(help="Folder that holds the data sets.", show_default="$PSCO_DATA")
+]
+Split = Annotated[str, typer.Option(help="Split of a named data set: train, val or test.")]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        help="Recipe name (see psco recipes) or YAML file.",
+        show_default="the data set's, or own-images",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe; repeatable."),
+]
+RuleOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A=B", help="Set an option of the rule; repeatable."),
+]
+Ways = Annotated[list[int], typer.Option(help="Classes per task.", rich_help_panel=TASKS)]
+Shots = Annotated[list[int], typer.Option(help="Supports per class.", rich_help_panel=TASKS)]
+Queries = Annotated[int, typer.Option(help="Queries per class.", rich_help_panel=TASKS)]
+TaskCount = Annotated[
+    int, typer.Option("--tasks", help="Number of tasks per setting.", rich_help_panel=TASKS)
+]
+Images = Annotated[
+    list[Path], typer.Argument(help="Image files and folders, or one .zip or .csv file.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 
-# Options that take several values in a row, `--ways 5 20`, and what such a value looks like.
+# Options that take several values in a row, `--ways 5 20`, and how to recognise such a value.
 _LISTS: dict[str, Callable[[str], bool]] = {
     "--ways": str.isdigit,
     "--shots": str.isdigit,
@@ -26,13 +60,13 @@ _LISTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def for_people(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn errors of a command into one line on stderr and an exit code."""
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors of a command into one line on stderr and an exit code."""
 
-    @functools.wraps(command)
+    @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> None:
         try:
-            command(*args, **options)
+            function(*args, **options)
         except Exception as error:
             if options.get("debug") or isinstance(error, (typer.Exit, typer.Abort)):
                 raise
@@ -41,15 +75,21 @@ def for_people(command: Callable[..., None]) -> Callable[..., None]:
             elif isinstance(error, PscoError):
                 text, code = f"error: {error}", error.exit_code
             else:
-                text, code = f"error: {type(error).__name__}: {error} (--debug shows where)", 1
-            say(printable(" ".join(text.split())))
+                name = type(error).__name__
+                text, code = f"error: {name}: {error} (--debug shows the traceback)", 1
+            print_note(printable(" ".join(text.split())))
             raise typer.Exit(code) from None
 
     return wrapped
 
 
+def print_note(text: str) -> None:
+    """Print to stderr, where everything goes that is not the result."""
+    typer.echo(text, err=True)
+
+
 def read_options(words: list[str]) -> dict[str, Any]:
-    """Read ``name=value`` words; the values are YAML."""
+    """Parse ``name=value`` words; the values are YAML."""
     import yaml
 
     options = {}
@@ -61,29 +101,33 @@ def read_options(words: list[str]) -> dict[str, Any]:
     return options
 
 
-def read_share(text: str, flag: str) -> float:
-    """Read a share in [0, 1], written as ``0.01`` or as ``1%``."""
+def read_fraction(text: str, flag: str) -> float:
+    """Parse a fraction in [0, 1], written as ``0.01`` or as ``1%``."""
     try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        fraction = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise InputError(f"{flag} takes a share such as 1% or 0.01, not {text!r}")
-    return share
+        fraction = -1.0
+    if not 0 <= fraction <= 1:
+        raise InputError(f"{flag} takes a fraction such as 1% or 0.01, not {text!r}")
+    return fraction
 
 
-def say(text: str) -> None:
-    """Print to stderr, where everything goes that is not the result."""
-    typer.echo(text, err=True)
+def write_page(path: Path, html: str) -> None:
+    """Write a page completely or not at all."""
+    from psco.files.atomic import atomic_path
+
+    with atomic_path(path) as temporary:
+        # File names need not be valid Unicode.
+        temporary.write_text(html, encoding="utf-8", errors="replace")
 
 
 def print_results(results: list[dict[str, Any]], title: str) -> None:
-    """Print a table of accuracies: a row per method, a column per (ways, shots)."""
+    """Print a table of accuracies: a row per method, a column per setting."""
     from rich.console import Console
     from rich.table import Table
 
     settings = list(dict.fromkeys((r["ways"], r["shots"]) for r in results))
-    table = Table("method", *(f"({w}, {k})" for w, k in settings), title=title)
+    table = Table("method", *(f"{w}-way {k}-shot" for w, k in settings), title=title)
     for method in dict.fromkeys(r["method"] for r in results):
         row = {(r["ways"], r["shots"]): r for r in results if r["method"] == method}
         cells = [f"{row[s]['mean']:.2f} ± {row[s]['ci95']:.2f}" for s in settings]
@@ -91,18 +135,25 @@ def print_results(results: list[dict[str, Any]], title: str) -> None:
     Console().print(table)
 
 
-def spread_lists(words: list[str]) -> list[str]:
-    """Repeat the flag before every further value: ``--ways 5 20`` means ``--ways 5 --ways 20``."""
+def exit_if_failed(failed: int, total: int) -> None:
+    """Exit with 1 if images could not be decoded."""
+    if failed:
+        print_note(f"{failed} of {counted(total, 'image')} cannot be decoded")
+        raise typer.Exit(1)
+
+
+def repeat_flags(words: list[str]) -> list[str]:
+    """Repeat the flag of a list before each value: ``--ways 5 20`` → ``--ways 5 --ways 20``."""
     result: list[str] = []
     flag: str | None = None
-    fresh = False
+    awaits_value = False
     for word in words:
         if word in _LISTS:
-            flag, fresh = word, True
-        elif flag is not None and not fresh and _LISTS[flag](word):
+            flag, awaits_value = word, True
+        elif flag is not None and awaits_value:
+            awaits_value = False
+        elif flag is not None and _LISTS[flag](word):
             result.append(flag)
-        elif flag is not None and fresh:
-            fresh = False
         else:
             flag = None
         result.append(word)

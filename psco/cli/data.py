@@ -1,4 +1,4 @@
-"""Commands about data sets: list, info, prepare, verify, download, check."""
+"""psco data: list, describe, prepare, verify and download data sets, and check own images."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
-from psco.cli.common import Debug, Json, Root, for_people, say
+from psco.cli.common import Debug, Json, Root, command, print_note
 
-app = typer.Typer(name="data", help="Data sets: what there is and what is in it.")
+app = typer.Typer(name="data", help="List, check, prepare and download data sets.")
 
 Name = Annotated[str, typer.Argument(help="Name of a data set, see `psco data list`.")]
 
 
 @app.command("list")
-@for_people
+@command
 def list_(root: Root = None, as_json: Json = False, debug: Debug = False) -> None:
-    """List the data sets of the paper, and whether they are here."""
+    """List the data sets of the paper and whether they are present."""
     from psco.data.sets.catalogue import BENCHMARKS, data_folder
     from psco.errors import InputError
 
-    def is_here(name: str) -> bool:
+    def is_present(name: str) -> bool:
         try:
             return data_folder(name, root).exists()
         except InputError:
             return False
 
-    embedded = {"name": "glyphs", "title": "invented characters, drawn by psco", "here": True}
-    rows = [embedded] + [
-        {"name": name, "title": about.title, "here": is_here(name)}
+    built_in = {"name": "glyphs", "title": "invented characters, drawn by psco", "here": True}
+    rows = [built_in] + [
+        {"name": name, "title": about.title, "here": is_present(name)}
         for name, about in BENCHMARKS.items()
     ]
     if as_json:
@@ -41,9 +41,9 @@ def list_(root: Root = None, as_json: Json = False, debug: Debug = False) -> Non
 
 
 @app.command()
-@for_people
+@command
 def info(name: Name, as_json: Json = False, debug: Debug = False) -> None:
-    """Tell what a data set is, where to get it and which files are expected."""
+    """Describe a data set: contents, source, expected files."""
     from dataclasses import asdict
 
     from psco.data.sets.catalogue import describe
@@ -68,15 +68,15 @@ def info(name: Name, as_json: Json = False, debug: Debug = False) -> None:
 
 
 @app.command()
-@for_people
+@command
 def prepare(
     name: Name,
     root: Root = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images in px.")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Decode a data set once into the cache, so that it opens at once from then on."""
+    """Decode a data set into the cache, from which it then loads at once."""
     from psco.data.sets.benchmarks import load_benchmark
     from psco.data.sets.catalogue import describe
 
@@ -92,12 +92,12 @@ def prepare(
 
 
 @app.command()
-@for_people
+@command
 def verify(name: Name, root: Root = None, as_json: Json = False, debug: Debug = False) -> None:
     """Check that a data set is complete and can be decoded."""
-    from psco.data.sets.benchmarks import verify as look
+    from psco.data.sets.benchmarks import verify as verify_files
 
-    findings = look(name, root)
+    findings = verify_files(name, root)
     if as_json:
         typer.echo(json.dumps([finding._asdict() for finding in findings]))
     else:
@@ -108,10 +108,10 @@ def verify(name: Name, root: Root = None, as_json: Json = False, debug: Debug = 
 
 
 @app.command()
-@for_people
+@command
 def download(
     name: Name,
-    root: Annotated[Path, typer.Option(help="Folder below which to put it.")],
+    root: Annotated[Path, typer.Option(help="Folder in which to put it.")],
     unpack: Annotated[bool, typer.Option("--unpack", help="Also unpack the archives.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -123,22 +123,22 @@ def download(
 
 
 @app.command()
-@for_people
+@command
 def check(
     path: Annotated[Path, typer.Argument(help="Folder, zip archive or CSV file.")],
-    recipe: Annotated[str, typer.Option(help="Recipe that will be used.")] = "own-images",
-    out: Annotated[Path, typer.Option(help="Folder for bad_files.txt.")] = Path(),
+    recipe: Annotated[str, typer.Option(help="Recipe to check for.")] = "own-images",
+    out: Annotated[Path, typer.Option(help="Folder in which to write bad_files.txt.")] = Path(),
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Look at your own images: counts, sizes, duplicates, what cannot be decoded.
+    """Check your own images: counts, sizes, duplicates, undecodable files.
 
-    Exits with 1 if files cannot be decoded; they are listed in bad_files.txt.
+    Exits with 1 if files cannot be decoded; bad_files.txt then lists them.
     """
     from psco.recipes.advice import check_images
 
     found = check_images(path, recipe=recipe)
     typer.echo(json.dumps(found.as_dict()) if as_json else "\n".join(found.lines()))
     if found.bad:
-        say(f"bad files: {found.write_bad_files(out)}")
+        print_note(f"bad files: {found.write_bad_files(out)}")
         raise typer.Exit(1)

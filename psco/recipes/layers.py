@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,17 @@ def recipe_layers(recipe: str | Path | Recipe) -> list[Layer]:
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with the package."""
     return sorted(f.name[:-5] for f in _folder().iterdir() if f.name.endswith(".yaml"))
+
+
+def recipe_summary(name: str) -> str:
+    """Return the first sentence of the comment at the top of a recipe of the package."""
+    lines = _folder().joinpath(f"{name}.yaml").read_text().splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in takewhile(_is_comment, lines))
+    return comment.partition(". ")[0].removesuffix(".")
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
 
 
 def method_settings(method: Any) -> Settings:

@@ -47,7 +47,7 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
         `cell` or `difference_cell`.
     """
     head = ["method", "labels", "steps", "rule", "tasks"]
-    head += [f"({ways}, {shots})" for ways, shots in comparison.settings]
+    head += [f"{ways}-way {shots}-shot" for ways, shots in comparison.settings]
     rows = []
     for row in comparison.rows:
         numbers = {report.tasks for report in row.results.values()}

@@ -23,7 +23,9 @@ from psco.classifier import FewShotClassifier
 from psco.classifier.bulk import classify_files, embed_files, fit_files, list_image_files
 from psco.classifier.calibration import calibrate_run
 from psco.classifier.results import Row, write_rows
-from psco.cli import using
+from psco.cli import classify as classify_file
+from psco.cli import embed as embed_file
+from psco.cli import fit as fit_file
 from psco.data.reading.decode import decode_image
 from psco.errors import InputError
 from psco.evaluation.embed import load
@@ -34,7 +36,9 @@ from psco.training.checkpoint import save_checkpoint, start_folder
 
 COMMANDS = """
 import typer
-from psco.cli.using import classify, embed, fit
+from psco.cli.classify import classify
+from psco.cli.embed import embed
+from psco.cli.fit import fit
 app = typer.Typer(pretty_exceptions_enable=False)
 for command in (fit, classify, embed):
     app.command()(command)
@@ -56,7 +60,7 @@ def process():
 def command():
     """Run one of the three commands in this process, which is faster."""
     app = typer.Typer()
-    for function in (using.fit, using.classify, using.embed):
+    for function in (fit_file.fit, classify_file.classify, embed_file.embed):
         app.command()(function)
     return lambda *words: CliRunner().invoke(app, list(map(str, words)))
 
@@ -313,7 +317,7 @@ def test_classify_writes_an_html_page_with_or_without_a_csv_file(command, run, s
     assert "Without a result" in page.read_text()
     done = command("classify", file, supports, "--html", page, "--csv", page)
     assert done.exit_code == 2
-    assert "take two files" in done.stderr
+    assert "need two different files" in done.stderr
 
 
 def test_embed_writes_an_npz_file_with_features_names_and_labels(

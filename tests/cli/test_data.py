@@ -29,7 +29,7 @@ def eurosat(tmp_path):
     return tmp_path / "data"
 
 
-def test_list_names_every_data_set_of_the_paper_and_says_which_is_here(psco, eurosat):
+def test_list_names_every_data_set_and_whether_it_is_present(psco, eurosat):
     rows = json.loads(psco("data", "list", "--root", eurosat, "--json").stdout)
     here = {row["name"]: row["here"] for row in rows}
     assert len(here) == 12
@@ -69,7 +69,7 @@ def test_verify_finds_what_is_missing_and_exits_with_1(psco, eurosat):
     assert psco("data", "verify", "cub", "--root", eurosat).returncode == 1
 
 
-def test_a_data_set_that_is_not_here_says_where_to_put_which_files(psco, tmp_path):
+def test_a_missing_data_set_is_reported_with_its_folder_and_files(psco, tmp_path):
     done = psco("pretrain", "omniglot", "--root", tmp_path, "--out", tmp_path / "run")
     assert done.returncode == 2
     assert "images_background" in done.stderr
@@ -99,7 +99,7 @@ def test_check_reports_bad_files_and_what_pretrain_will_do(psco, tmp_path):
     assert list(found["bad"]) == ["bad.jpg"]
 
 
-def test_pretrain_skips_bad_files_up_to_the_share_that_is_allowed(psco, tmp_path, tiny):
+def test_pretrain_skips_bad_files_up_to_the_allowed_fraction(psco, tmp_path, tiny):
     folder = tmp_path / "images"
     folder.mkdir()
     for number in range(30):
@@ -114,4 +114,4 @@ def test_pretrain_skips_bad_files_up_to_the_share_that_is_allowed(psco, tmp_path
     assert allowed.returncode == 0, allowed.stderr
     assert "bad.png" in allowed.stderr
     wrong = psco(*words, "--out", tmp_path / "c", "--max-bad", "many")
-    assert "--max-bad takes a share such as 1% or 0.01, not 'many'" in wrong.stderr
+    assert "--max-bad takes a fraction such as 1% or 0.01, not 'many'" in wrong.stderr

@@ -1,4 +1,4 @@
-"""The program as people run it: in a process of its own."""
+"""The program as users run it: in its own process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from typer.testing import CliRunner
 
 import psco as package
 from psco.classifier.calibration import read_calibration
+from psco.cli import app
+from psco.cli.common import repeat_flags
+from psco.recipes.recipe import recipe_names
 
 
 @pytest.fixture
@@ -41,11 +46,57 @@ def small(tiny):
     ]
 
 
-def test_help_and_version_answer(psco):
-    assert "pretrain" in psco("--help").stdout
+COMMANDS = (
+    *("demo", "pretrain", "views", "recipes", "methods", "fit", "classify", "embed"),
+    *("evaluate", "compare", "report", "doctor", "data"),
+)
+
+
+def test_help_lists_every_command_and_imports_no_torch(psco):
+    text = psco("--help").stdout
+    for command in COMMANDS:
+        assert f" {command} " in text
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom psco.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command):
+    done = CliRunner().invoke(app, [command, "--help"])
+    assert done.exit_code == 0
+    assert "Options" in done.stdout
+
+
+def test_version_prints_the_version(psco):
     assert psco("--version").stdout.strip() == package.__version__
-    for command in ("demo", "pretrain", "evaluate", "doctor"):
-        assert psco(command, "--help").returncode == 0
+
+
+def test_recipes_lists_every_recipe_with_one_sentence():
+    done = CliRunner().invoke(app, ["recipes", "--json"])
+    rows = {row["name"]: row["summary"] for row in json.loads(done.stdout)}
+    assert list(rows) == recipe_names()
+    assert rows["omniglot"].startswith("Omniglot as in the paper")
+    for summary in rows.values():
+        assert 20 < len(summary) < 200
+        assert "#" not in summary
+    table = CliRunner().invoke(app, ["recipes"]).stdout
+    assert all(name in table for name in rows)
+
+
+def test_a_report_goes_to_a_folder_named_after_the_recipe(psco, tiny, tmp_path):
+    changes = [word for change in tiny[:-1] for word in ("--set", change)]
+    length = ["--set", "train={steps: 2, batch_size: 16, log_steps: 1}"]
+    words = ["--recipe", "glyphs", "--seeds", 0, "--tasks", 3, "--ways", 5, "--shots", 1]
+    done = psco("report", "glyphs", *words, *changes, *length, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "5-way 1-shot" in " ".join(done.stdout.split())
+    folder = tmp_path / "runs" / "glyphs"
+    assert f"report: {Path('runs') / 'glyphs' / 'report.json'}" in done.stderr
+    assert {path.name for path in folder.iterdir()} == {"report.json", "seed-0"}
 
 
 def test_a_folder_becomes_a_run_and_the_run_is_evaluated(psco, folder, small, tmp_path):
@@ -78,7 +129,7 @@ def test_a_folder_becomes_a_run_and_the_run_is_evaluated(psco, folder, small, tm
     page = tmp_path / "page.html"
     words = ["--queries", 5, "--tasks", 20, "--ways", 4, "--html", page]
     table = psco("evaluate", tmp_path / "run", "--data", folder, *words)
-    assert "(4, 1)" in table.stdout
+    assert "4-way 1-shot" in " ".join(table.stdout.split())
     assert "(inductive)" in " ".join(table.stdout.split())
     mean = next(r["mean"] for r in results if (r["ways"], r["shots"]) == (4, 1))
     assert f"{mean:.2f} ±" in table.stdout
@@ -232,9 +283,7 @@ def test_doctor_finds_the_broken_torchvision_and_stays_healthy(psco):
 
 
 def test_lists_of_values_may_follow_one_flag():
-    from psco.cli.common import spread_lists
-
-    assert spread_lists(["--ways", "5", "20", "--shots", "1", "--json"]) == [
+    assert repeat_flags(["--ways", "5", "20", "--shots", "1", "--json"]) == [
         "--ways",
         "5",
         "--ways",
@@ -243,7 +292,7 @@ def test_lists_of_values_may_follow_one_flag():
         "1",
         "--json",
     ]
-    assert spread_lists(["--set", "a=1", "b=2", "glyphs"]) == [
+    assert repeat_flags(["--set", "a=1", "b=2", "glyphs"]) == [
         "--set",
         "a=1",
         "--set",

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import psco
-from psco.cli import testing
+from psco.cli.evaluate import evaluate as evaluate_command
 from psco.data.tasks import sample_tasks
 from psco.evaluation.embed import Encoder
 from psco.evaluation.evaluate import classify_tasks, draw_tasks, evaluate_tasks
@@ -209,7 +209,7 @@ def test_the_command_refuses_bad_input_in_one_line_and_writes_nothing(
         pixels = random.integers(0, 256, (16, 16), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "data" / "abc"[number % 3] / f"{number}.png")
     app = typer.Typer()
-    app.command()(testing.evaluate)
+    app.command()(evaluate_command)
     outputs = ["--html", str(tmp_path / "page.html"), "--save-tasks", str(tmp_path / "tasks")]
     done = CliRunner().invoke(app, [str(run), "--data", str(tmp_path / "data"), *words, *outputs])
     assert done.exit_code == 2, done.output

@@ -231,7 +231,7 @@ def test_an_existing_run_folder_is_not_touched(pictures, tmp_path, tiny):
     [
         ("train.batch_size=61", "batch_size 61 is larger than the data set of 60 images"),
         ("method.shots=51", "shots must be between 1 and queue_size = 50, got 51"),
-        ("backbone.name=conv5", "needs image_size >= 32, not 16"),
+        ("backbone.name=conv5", "needs image_size >= 32, got 16"),
         ("train.precision=float8", "float8"),
         ("train.average_last=1.5", "train.average_last: .*less than or equal to 1, got 1.5"),
         (

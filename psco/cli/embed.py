@@ -1,0 +1,46 @@
+"""psco embed: the features of image files, for other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from psco.cli.common import Debug, Device, Images, Json, command, exit_if_failed, print_note
+from psco.errors import InputError, counted
+
+
+@command
+def embed(
+    run: Annotated[Path, typer.Argument(help="Run folder of the encoder.")],
+    images: Images,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.npz).")],
+    device: Device = "auto",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the features of images, for other tools.
+
+    The file holds the arrays names, features, support, query and, if there is one folder per
+    class, labels. Exits with 1 if some images cannot be decoded; these are left out.
+    """
+    if out.suffix != ".npz":
+        raise InputError(f"--out takes a file name that ends in .npz, not {str(out)!r}")
+    from psco.classifier.bulk import embed_files, list_image_files
+    from psco.classifier.results import write_features
+    from psco.evaluation.embed import load
+
+    listing = list_image_files(images)
+    embedded = embed_files(load(run), listing, device=device, progress=True)
+    write_features(out, embedded)
+    for path, error in embedded.errors.items():
+        print_note(f"left out: {path}: {error}")
+    width = embedded.embeddings.features.shape[1]
+    result = {"features": str(out), "images": len(embedded.names), "width": width}
+    if as_json:
+        typer.echo(json.dumps({**result, "failed": embedded.errors}))
+    else:
+        typer.echo(f"{out}: {counted(len(embedded.names), 'image')}, {counted(width, 'feature')}")
+    exit_if_failed(len(embedded.errors), len(listing))
