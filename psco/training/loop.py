@@ -23,7 +23,7 @@ from psco.training.averaging import WeightAverage
 from psco.training.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
 from psco.training.feed import Feed
 from psco.training.logging import Logger, Meter
-from psco.training.schedule import build_optimizer, schedule_for
+from psco.training.optim import build_optimizer, schedule_for
 from psco.views import TwoViews, step_generator
 
 BN_RECALIBRATION_BATCHES = 64  # or one epoch, if that is shorter

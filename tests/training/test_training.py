@@ -21,7 +21,7 @@ from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import load_resume
 from psco.training.environment import environment, keep_freed_memory
 from psco.training.logging import read_metrics
-from psco.training.schedule import Schedule, build_optimizer
+from psco.training.optim import Schedule, build_optimizer
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
@@ -322,7 +322,7 @@ def test_the_learning_rate_warms_up_then_follows_a_cosine_to_zero():
 
 
 def test_the_learning_rate_is_scaled_to_the_images_of_a_step():
-    from psco.training.schedule import schedule_for
+    from psco.training.optim import schedule_for
 
     recipe = psco.load_recipe("omniglot", ["train.batch_size=128", "train.accumulate=4"])
     assert schedule_for(recipe.train, 10).peak == pytest.approx(0.03 * 512 / 256)
