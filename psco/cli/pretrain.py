@@ -180,5 +180,6 @@ def pretrain(
         result = {"run": str(out), "steps": run.steps, "finished": run.finished, "last": last}
         typer.echo(json.dumps(result))
     else:
-        typer.echo(f"{out}: {run.steps} steps, loss {last.get('total', float('nan')):.3f}")
+        loss = f"{run.steps} steps, loss {last['total']:.3f}" if last else "nothing to train"
+        typer.echo(f"{out}: {loss}")
     run.require_finished(shlex.join(["psco", "pretrain", str(data), "--out", str(out), "--resume"]))

@@ -167,4 +167,4 @@ def _mean(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _seconds(run: Run) -> float:
-    return run.metrics[-1]["seconds"]
+    return run.metrics[-1]["seconds"] if run.metrics else 0.0  # a baseline is not trained

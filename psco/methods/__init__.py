@@ -10,6 +10,7 @@ from psco.methods.baselines import Pixels, RandomNetwork, Scratch
 from psco.methods.byol import BYOL
 from psco.methods.maml import MAML
 from psco.methods.moco import MoCo
+from psco.methods.pretrained import Pretrained
 from psco.methods.protonets import ProtoNets
 from psco.methods.psco_extended import ExtendedPsCo, PsCoOnBYOL
 from psco.methods.simclr import SimCLR
@@ -26,6 +27,7 @@ __all__ = [
     "Method",
     "MoCo",
     "Pixels",
+    "Pretrained",
     "ProtoNets",
     "PsCoOnBYOL",
     "RandomNetwork",

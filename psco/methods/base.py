@@ -95,6 +95,8 @@ class Method(Networks):
         Whether its features mean something before it has adapted to a task.
     distributes
         Whether several processes can share a batch.
+    needs_weights
+        Whether the backbone must start with given weights rather than random ones.
     episode
         The tasks that a step is made of; None for a batch of images drawn from the whole set.
     """
@@ -111,6 +113,7 @@ class Method(Networks):
     training_only: ClassVar[tuple[str, ...]] = ("ema.", "queue")
     has_features: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = False
     episode: Episode | None = None
 
     def __init__(self, networks: Networks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from psco.errors import InputError
 from psco.methods import METHODS, Method
 from psco.networks import BACKBONES, Networks, load_backbone, output_width, predictor, projector
 from psco.ops.ranks import rank
@@ -21,10 +22,20 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
     init
         Load the initial weights of the backbone that the recipe names, as at the start of a run.
         They are not needed where other weights are loaded afterwards.
+
+    Raises
+    ------
+    InputError
+        If the method needs weights and the recipe names none, or they do not fit the backbone.
     """
     image, heads = recipe.image, recipe.heads
     factory = BACKBONES[recipe.backbone.name]
     options = recipe.backbone.options
+    if METHODS[recipe.method.name].needs_weights and not (recipe.init or options.get("pretrained")):
+        raise InputError(
+            f"method {recipe.method.name!r} needs weights, got none; --init takes a .safetensors, "
+            f".pth or .pt file or a run folder, and backbones of timm take backbone.pretrained=true"
+        )
     if not init and "pretrained" in options:
         options["pretrained"] = False
     backbone = factory(image.channels, image.size, **options)

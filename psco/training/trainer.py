@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from psco.data import ImageSet, load_dataset
+from psco.data import ImageSet, has_splits, load_dataset
 from psco.data.reading.undecodable import MAX_BAD
 from psco.errors import InputError
 from psco.files.atomic import remove_leftovers
@@ -102,8 +102,8 @@ class Trainer:
     Attributes
     ----------
     images, pair, loop
-        The training images, the two views and the training loop, after `run`. There is no loop for
-        a method that is not trained.
+        The training images, the two views and the training loop, after `run`. For a method that is
+        not trained there are no images and no loop, and a named data set is not read.
     """
 
     data: object
@@ -150,16 +150,19 @@ class Trainer:
         _check_ranks(recipe, place.ranks)
         fabric = launch(place, self.strategy, recipe.train.precision)
 
-        images = self._load_images(recipe, fabric)
+        images = None if _needs_no_images(recipe, self.data) else self._load_images(recipe, fabric)
         keep_freed_memory()
         torch.manual_seed(recipe.train.seed)
         state = load_resume(folder) if self.resume else None
         method = build_method(recipe, init=state is None)
-        self.images = labels_for(method, images, recipe)
         self.pair = TwoViews(*self.views) if self.views else build_views(recipe)
         if method.kind == "baseline":
-            return self._save_untrained(folder, method, recipe)
+            if state is None:
+                self._save_untrained(folder, method, recipe, images)
+            return Run(folder, recipe, 0, finished=True)
 
+        assert images is not None  # only baselines need none
+        self.images = labels_for(method, images, recipe)
         method.set_classes(len(self.images.classes))
         feed = self._build_feed(method, recipe, place)
         if self.views is None and state is None:
@@ -168,7 +171,7 @@ class Trainer:
         if state is not None:
             self._restore(loop, state, folder)
         elif rank() == 0 and not (folder / CONFIG).exists():
-            about = {**self._environment(), "ranks": place.ranks, **_initial_weights(recipe)}
+            about = {**_environment(self.images), "ranks": place.ranks, **_initial_weights(recipe)}
             start_folder(folder, recipe, about)
         return self._train(loop, disk, interval)
 
@@ -233,15 +236,26 @@ class Trainer:
             loggers.append(tensorboard_logger(folder / "tensorboard"))
         return loggers
 
-    def _save_untrained(self, folder: Path, method: Method, recipe: Recipe) -> Run:
+    def _save_untrained(
+        self, folder: Path, method: Method, recipe: Recipe, images: ImageSet | None
+    ) -> None:
         if rank() == 0:
-            start_folder(folder, recipe, self._environment())
+            data = str(self.data) if images is None else images
+            about = {**_environment(data), **_initial_weights(recipe)}
+            start_folder(folder, recipe, about)
             save_checkpoint(folder, method, recipe, 0, {})
-        return Run(folder, recipe, 0, finished=True)
 
-    def _environment(self) -> dict[str, Any]:
-        images = {"name": self.images.name, "images": len(self.images)}
-        return {**environment(), "data": images}
+
+def _environment(images: ImageSet | str) -> dict[str, Any]:
+    """Describe machine, software and training images; of images not read only the name."""
+    if isinstance(images, str):
+        return {**environment(), "data": {"name": images, "images": 0}}
+    return {**environment(), "data": {"name": images.name, "images": len(images)}}
+
+
+def _needs_no_images(recipe: Recipe, data: object) -> bool:
+    """Whether the run trains nothing, and the data only names the recipe."""
+    return METHODS[recipe.method.name].kind == "baseline" and has_splits(data)
 
 
 def _check_ranks(recipe: Recipe, ranks: int) -> None:

@@ -19,7 +19,7 @@ from psco.training.checkpoint import load_resume
 
 pytestmark = pytest.mark.usefixtures("quick_calibration")
 
-FLOORS = {"pixels", "random", "scratch"}
+FLOORS = {"pixels", "pretrained", "random", "scratch"}
 LEARNERS = [name for name in METHODS if name not in FLOORS]
 SUPERVISED = ["maml", "protonets", "supervised"]
 OWN = {  # what a small data set leaves room for, and what shows in few steps
@@ -34,6 +34,8 @@ OWN = {  # what a small data set leaves room for, and what shows in few steps
 def train(images, name, out, small, **options):
     options = {"steps": 20, "recipe": "glyphs", "progress": False, **options}
     changes = [*small, *OWN.get(name, [])]
+    if name == "pretrained":  # with the weights of a random network
+        options["init"] = train(images, "random", f"{out}-random", small).folder
     return psco.pretrain(images, out=out, method=name, overrides=changes, **options)
 
 

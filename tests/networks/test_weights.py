@@ -274,6 +274,13 @@ def test_a_model_of_timm_trains_and_its_weights_count_at_the_beginning_only(
     assert not ones[1].any()
 
 
+def test_pretrained_weights_of_timm_need_no_file(pictures, tmp_path, tiny, timm):
+    backbone = "backbone={name: 'timm:resnet26', pretrained: true}"
+    changes = [*tiny, "method={name: pretrained}", backbone]
+    run = train(pictures, tmp_path / "run", changes)
+    assert psco.load(run.folder).method.backbone[0].weight.eq(1).all()
+
+
 def test_an_unknown_model_or_option_of_timm_is_refused(timm):
     with pytest.raises(psco.InputError, match=r"timm cannot create 'x': Unknown model \(x\); timm"):
         BACKBONES["timm:x"](3, 32)
