@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from psco.classifier.calibration import CALIBRATION, calibrate
+from psco.classifier.validation import validator
 from psco.errors import unknown_name
 from psco.evaluation.embed import Encoder
 from psco.files.checksums import write_json
@@ -31,6 +32,7 @@ def pretrain(
     init: str | Path | None = None,
     overrides: Sequence[str | Override] = (),
     resume: bool = False,
+    validation: object = None,
     **options: Any,
 ) -> Run:
     """Train a method on unlabelled images.
@@ -53,6 +55,9 @@ def pretrain(
         Any other settings that win over the recipe, as ``"method.shots=5"``.
     resume
         Continue the run in ``out``, if there is one.
+    validation
+        Labelled images of other classes for ``train.select: validation``, anything that
+        `load_dataset` takes; by default the val split of a named data set.
     **options
         Any other option of `psco.training.trainer.Trainer`: ``root``, ``views``, ``workers``,
         ``devices``, ``checkpoint_minutes``, ``loggers``, ``progress``, ...
@@ -71,6 +76,8 @@ def pretrain(
         if name not in known:
             raise TypeError(f"pretrain: {unknown_name('option', name, known)}")
     changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
+    root = options.get("root")
+    options.setdefault("validator", lambda recipe: validator(recipe, data, validation, root))
     trainer = Trainer(data, out, recipe, changes, resume, **options)
     run = trainer.run()
     if run.finished and rank() == 0:

@@ -77,6 +77,7 @@ def train_methods(
             minutes=minutes,
             seed=seed,
             overrides=overrides,
+            root=root,
             resume=True,
             title=f"{name} ({len(runs) + 1} of {len(methods)})",
             progress=progress,

@@ -118,6 +118,13 @@ class TrainSettings(Section):
         le=1,
         description="final fraction of the run whose weights are averaged; 0 keeps the last",
     )
+    select: Literal["last", "validation"] = Field(
+        "last", description="model to keep: the last, or the best on tasks of validation classes"
+    )
+    select_steps: int = Field(1000, ge=1, description="steps between two validations")
+    select_ways: int = Field(5, ge=2, description="classes in a validation task")
+    select_shots: int = Field(5, ge=1, description="supports per class of a validation task")
+    select_tasks: int = Field(600, ge=1, description="validation tasks, always the same")
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = (
         "32-true"
     )
@@ -132,6 +139,8 @@ class TrainSettings(Section):
         lengths = {name: getattr(self, name) for name in LENGTHS}
         if sum(value is not None for value in lengths.values()) != 1:
             raise InputError(f"set exactly one of epochs, steps and minutes, got {lengths}")
+        if self.select == "validation" and self.average_last:
+            raise InputError(f"average_last requires select=last, got {self.average_last:g}")
         return self
 
 

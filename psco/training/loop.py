@@ -24,6 +24,7 @@ from psco.training.checkpoint import RESUME, load_weights, restore_model, save_c
 from psco.training.feed import Feed
 from psco.training.logging import Logger, Meter
 from psco.training.optim import build_optimizer, schedule_for
+from psco.training.selection import BestModel, Validate
 from psco.views import TwoViews, step_generator
 
 BN_RECALIBRATION_BATCHES = 64  # or one epoch, if that is shorter
@@ -48,6 +49,8 @@ class Loop:
         The run folder, for checkpoints.
     fabric
         Devices and precision; None for one device.
+    validate
+        Returns the validation accuracy of a network, for recipes with ``train.select: validation``.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Loop:
         recipe: Recipe,
         folder: Path,
         fabric: Fabric | None = None,
+        validate: Validate | None = None,
     ) -> None:
         train = recipe.train
         self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
@@ -71,6 +75,7 @@ class Loop:
         self.method, self.optimizer = self.fabric.setup(method, optimizer)
         self.method.mark_forward_method("loss")
         self.average = WeightAverage(self.method.module) if train.average_last > 0 else None
+        self.best = None if validate is None else BestModel(self.method.module, validate)
         self.step = 0
         self._saved_step: int | None = None
         self._earlier_seconds, self._started = 0.0, time.monotonic()
@@ -97,6 +102,8 @@ class Loop:
         self.step = self._saved_step = state["step"]
         if self.average is not None:
             self.average.load_state_dict(state["average"], self.folder / RESUME)
+        if self.best is not None:
+            self.best.load_state_dict(state["best"], self.folder / RESUME)
         if rank() == 0:
             restore_model(self.folder, self._model, self.recipe, self.step)
         self._earlier_seconds = state["seconds"]
@@ -122,6 +129,8 @@ class Loop:
             state = {"optimizer": self.optimizer.state_dict(), "seconds": self.seconds, **extra}
             if self.average is not None:
                 state["average"] = self.average.state_dict()
+            if self.best is not None:
+                state["best"] = self.best.state_dict()
             method = self.method.module
             save_checkpoint(self.folder, method, self.recipe, self.step, state, self._model)
         self._saved_step = self.step
@@ -153,11 +162,14 @@ class Loop:
         meter, logged_at, logged_step = Meter(), time.monotonic(), self.step
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
+        if self.best is not None and self.best.score is None:
+            self.best.offer(self.method.module, self.step)
         while self.done < 1 and not any_rank(stop()):
             try:
                 meter.add(self._take_step(batches))
             except DivergedError as error:
                 raise PscoError(f"step {self.step}: {error}; {self._last_saved()}") from None
+            logged_at += self._validate_if_due()
             if self.step % train.log_steps == 0 or self.done >= 1:
                 self._require_finite()
                 now = time.monotonic()
@@ -196,13 +208,24 @@ class Loop:
             self.average.add(self.method.module)
         return row
 
+    def _validate_if_due(self) -> float:
+        """Offer the weights to the best model at its steps; return the seconds that it took."""
+        began = time.monotonic()
+        due = self.step % self.recipe.train.select_steps == 0 or self.done >= 1
+        if self.best is not None and due:
+            self._require_finite()
+            self.best.offer(self.method.module, self.step)
+        return time.monotonic() - began
+
     def copy_model(self) -> Method:
         """Return a copy of the network that the run keeps, on the CPU in single precision."""
         return copy.deepcopy(self._model).float().cpu()
 
     @property
     def _model(self) -> Method:
-        """The network that the run keeps: with averaged weights at its end, if there are any."""
+        """The network that the run keeps: the best, averaged at the end of the run, or the last."""
+        if self.best is not None and self.best.score is not None:
+            return self.best.method
         if self.average is not None and self.average.recalibrated:
             return self.average.method
         method: Method = self.method.module
@@ -248,6 +271,7 @@ class Loop:
             "images_per_s": images_per_s,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             **averages,
+            **({} if self.best is None else {"validation": self.best.latest or 0.0}),
         }
 
     def _require_finite(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from psco.training.interval import CheckpointInterval
 from psco.training.logging import Logger, csv_logger, tensorboard_logger
 from psco.training.loop import Loop
 from psco.training.run import Run
+from psco.training.selection import Validate
 from psco.training.settings import resolve_settings
 from psco.training.signals import stop_on_signals
 from psco.views import TwoViews, check_views, to_batch
@@ -92,6 +93,9 @@ class Trainer:
     on_full_disk
         ``stop`` or ``continue`` when there is no room for a checkpoint. With ``continue``, the next
         one is written when it is due; the last one must succeed.
+    validator
+        Called with the recipe if it has ``train.select: validation``; returns the function that
+        measures the validation accuracy of a network. `psco.pretrain` provides it.
     loggers
         Called with each row of the training curves.
     tensorboard
@@ -123,6 +127,7 @@ class Trainer:
     checkpoint_minutes: float | None = None
     checkpoint_steps: int | None = None
     on_full_disk: OnFullDisk = "stop"
+    validator: Callable[[Recipe], Validate] | None = None
     loggers: Sequence[Logger] = ()
     tensorboard: bool = False
     title: str = "pretrain"
@@ -167,7 +172,8 @@ class Trainer:
         feed = self._build_feed(method, recipe, place)
         if self.views is None and state is None:
             check_views(self.pair, to_batch(sample_images(self.images)), recipe.train.seed)
-        self.loop = loop = Loop(method, self.pair, feed, recipe, folder, fabric)
+        validate = self._validate(recipe, method)
+        self.loop = loop = Loop(method, self.pair, feed, recipe, folder, fabric, validate)
         if state is not None:
             self._restore(loop, state, folder)
         elif rank() == 0 and not (folder / CONFIG).exists():
@@ -197,6 +203,17 @@ class Trainer:
         if place.ranks > 1:
             feed.split(rank(), place.ranks)
         return feed
+
+    def _validate(self, recipe: Recipe, method: Method) -> Validate | None:
+        if recipe.train.select == "last":
+            return None
+        if (ways := recipe.train.select_ways) > method.most_ways:
+            raise InputError(
+                f"train.select_ways must be at most method.ways, {method.most_ways}, got {ways}"
+            )
+        if self.validator is None:
+            raise InputError("train.select=validation needs a validator, got a Trainer without one")
+        return self.validator(recipe)
 
     def _restore(self, loop: Loop, state: dict[str, Any], folder: Path) -> None:
         if state["data"] != fingerprint(self.images):
@@ -263,6 +280,8 @@ def _check_ranks(recipe: Recipe, ranks: int) -> None:
     name = recipe.method.name
     if ranks > 1 and not METHODS[name].distributes:
         raise InputError(f"method {name!r} trains on one device only, not on {ranks} ranks")
+    if ranks > 1 and recipe.train.select == "validation":
+        raise InputError(f"train.select=validation trains on one device only, got {ranks} ranks")
     check_split(recipe.train.batch_size, ranks)
 
 

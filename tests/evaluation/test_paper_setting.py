@@ -154,3 +154,11 @@ def test_evaluate_takes_the_cross_domain_rule_on_cross_domain_data(encoder):
     assert psco.evaluate(trained, images("glyphs", 10, 20), **options).rule == "prototype"
     chosen = psco.evaluate(trained, images("eurosat", 10, 20), rule="knn", **options)
     assert chosen.rule == "knn"
+
+
+@pytest.mark.parametrize("method", ["maml", "protonets"])
+def test_the_cross_domain_table_has_its_own_recipe_of_supervised_meta_learning(encoder, method):
+    eurosat = images("eurosat", 10, 2700)
+    assert departures(encoder(recipe=f"miniimagenet-{method}"), eurosat, TASKS) == []
+    other = encoder(f"method.name={method}", "train.steps=60000")
+    assert "train.select is last, not validation" in departures(other, eurosat, TASKS)
