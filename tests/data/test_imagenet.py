@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from psco import Encoder, load_recipe
 from psco.data.reading.decode import decode_image
 from psco.data.reading.listing import Listing
 from psco.data.sets.imagenet import LazyImages, list_imagenet, load_imagenet
@@ -49,11 +51,16 @@ def test_training_images_are_the_centre_squares(copy):
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_the_other_images_are_the_centre_of_a_larger_square(copy, split):
-    images = load_imagenet(split, copy, size=28)
+def test_test_images_are_resized_to_256_pixels_and_cropped_to_the_central_224_once(copy, split):
+    recipe = load_recipe("imagenet", ["method.name=pixels"])
+    images = load_imagenet(split, copy, size=recipe.image.source_size)
     assert images.split == split
-    larger = decode_image(picture(20), 32, 3, name="larger")
-    np.testing.assert_array_equal(images.images[8], larger[2:30, 2:30])
+    square = decode_image(picture(20), 256, 3, name="square")
+    np.testing.assert_array_equal(images.images[8], square)
+    centre = torch.from_numpy(square[16:240, 16:240]).permute(2, 0, 1) / 255
+    mean, std = (torch.tensor(v)[:, None, None] for v in (recipe.image.mean, recipe.image.std))
+    shown = Encoder.untrained(recipe).pixels(images.images[8:9]).features
+    torch.testing.assert_close(shown.view(3, 224, 224), (centre - mean) / std)
 
 
 def test_grey_is_decoded_as_grey(copy):
@@ -83,7 +90,7 @@ class Memory:
 
 
 MEMORY = Memory(9)
-LAZY = LazyImages(Listing(MEMORY, tuple(MEMORY.names())), 6, 3, short=8)
+LAZY = LazyImages(Listing(MEMORY, tuple(MEMORY.names())), 6, 3)
 ARRAY = np.asarray(LAZY)
 indices = st.one_of(
     st.integers(-9, 8),

@@ -50,11 +50,9 @@ class LazyImages:
     files
         The files.
     size
-        Side S of the result: the centre of the image, resized so that its short side is ``short``.
+        Side S of the result: the centre square of the image, resized.
     channels
         1 for grey, 3 for RGB.
-    short
-        At least ``size``; by default equal to it.
     max_bad
         Fraction of the files, in [0, 1], that may be undecodable. Such a file is replaced by the
         next good one of its class, always the same, and a warning is printed.
@@ -69,13 +67,11 @@ class LazyImages:
         files: Files,
         size: int,
         channels: int,
-        short: int | None = None,
         max_bad: float = 0.0,
     ) -> None:
         check_fraction(max_bad)
         self.shape = (len(files), size, size, channels)
         self.files = files
-        self._short = short or size
         self._max_bad = max_bad
         self._numbers = np.arange(len(files))
         self._bad: dict[int, list[str]] = {}  # the reason, by index of the file
@@ -109,12 +105,9 @@ class LazyImages:
             if candidate != number or content is None:
                 content = self.files.content(candidate)
             try:
-                image = decode_image(content, self._short, self.shape[3], name="")
+                return decode_image(content, self.shape[1], self.shape[3], name="")
             except DecodeError as error:
                 self._record_bad(candidate, error.reason)
-                continue
-            edge = (self._short - self.shape[1]) // 2
-            return image[edge : edge + self.shape[1], edge : edge + self.shape[1]]
         raise self._no_good_image(number)
 
     def _candidates(self, number: int) -> Iterator[int]:

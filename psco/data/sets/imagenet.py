@@ -25,8 +25,8 @@ def load_imagenet(
     root
         The folder with ``train`` and ``val``, or its parent; by default ``PSCO_DATA``.
     size
-        Side in pixels. Training images are resized to this short side and centre-cropped, since
-        views crop them further; the others are resized to 256/224 of it first.
+        Side in pixels: images are resized to this short side and centre-cropped. Views crop them
+        further in training, and recipes with ``image.test_crop`` at test.
     channels
         1 for grey, 3 for RGB.
 
@@ -38,8 +38,7 @@ def load_imagenet(
     if size < 1:
         raise InputError(f"size must be at least 1, not {size}")
     listing = list_imagenet(split, root)
-    short = size if listing.split == "train" else round(size * 256 / 224)
-    images = LazyImages(listing, size, channels, short)
+    images = LazyImages(listing, size, channels)
     return ImageSet(images, listing.labels, listing.classes, listing.name, listing.split)
 
 
