@@ -56,9 +56,9 @@ $(VENV)/.made:
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e '.[photos]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt -e '.[dev,photos]'
 	touch $(VENV)/.installed $@

@@ -19,9 +19,8 @@ from psco.data.reading.listing import Listing, image_files
 from psco.data.reading.source import FolderSource
 from psco.data.reading.undecodable import reason
 from psco.errors import InputError, counted, quoted
-from psco.evaluation.embed import Encoder
+from psco.evaluation.embed import Encoder, encoder_recipe
 from psco.evaluation.rules import Embeddings, join_embeddings
-from psco.training.checkpoint import read_recipe
 
 
 def list_image_files(places: Sequence[str | os.PathLike[str]]) -> Listing:
@@ -60,7 +59,7 @@ def fit_files(
     Parameters
     ----------
     run
-        Run folder of the encoder.
+        Run folder of the encoder, or the name of a built-in encoder.
     supports
         Folder or zip archive with a sub-folder per class, or CSV file with paths and labels.
     rule, rule_options, adapt_steps, reject_below, device, seed
@@ -88,7 +87,7 @@ def fit_files(
         random_state=seed,
         rule_options=dict(rule_options or {}),
     )
-    results = list(decode_files(listing, read_recipe(Path(run)).image))
+    results = list(decode_files(listing, encoder_recipe(run).image))
     images, errors = _separate(listing.files, results)
     if errors:
         name, error = next(iter(errors.items()))

@@ -113,7 +113,7 @@ def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
     Raises
     ------
     InputError
-        If it is neither a run folder, an `Encoder` nor None.
+        If it is neither a run folder, a built-in encoder, an `Encoder` nor None.
     """
     if encoder is None:
         return None, None

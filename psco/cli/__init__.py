@@ -23,6 +23,7 @@ from psco.cli import (
     evaluate,
     fit,
     methods,
+    models,
     pretrain,
     recipes,
     report,
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (demo.demo, pretrain.pretrain, views.views, recipes.recipes, methods.methods),
-    "Classify": (fit.fit, classify.classify, embed.embed),
+    "Classify": (fit.fit, classify.classify, embed.embed, models.models),
     "Measure": (evaluate.evaluate, compare.compare, report.report),
     "Set up": (doctor.doctor,),
 }

@@ -36,7 +36,8 @@ _TRAINING = "Training (with --train)"
 @command
 def compare(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Run folders; the first is the reference.")
+        list[Path] | None,
+        typer.Argument(help="Run folders and built-in encoders; the first is the reference."),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="Data set, or a folder with one folder per class.")

@@ -14,7 +14,7 @@ from psco.errors import InputError, counted
 
 @command
 def embed(
-    run: Annotated[Path, typer.Argument(help="Run folder of the encoder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder or built-in encoder, see `psco models`.")],
     images: Images,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.npz).")],
     device: Device = "auto",

@@ -30,7 +30,7 @@ from psco.cli.common import (
 
 @command
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder or built-in encoder, see `psco models`.")],
     data: Annotated[str, typer.Option(help="Data set, or a folder with one folder per class.")],
     root: Root = None,
     split: Split = "test",

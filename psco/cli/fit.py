@@ -14,7 +14,7 @@ from psco.errors import InputError, counted
 
 @command
 def fit(
-    run: Annotated[Path, typer.Argument(help="Run folder of the encoder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder or built-in encoder, see `psco models`.")],
     supports: Annotated[
         Path,
         typer.Argument(

@@ -46,7 +46,8 @@ def pretrain(
         int | None, typer.Option(help="Seed of everything random.", show_default="the recipe's")
     ] = None,
     init: Annotated[
-        str | None, typer.Option(help="Initial weights: a file or a run folder.")
+        str | None,
+        typer.Option(help="Initial weights: a file, a run folder or a built-in encoder."),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="32-true, bf16-mixed, 16-mixed, ...", show_default="32-true")

@@ -184,7 +184,7 @@ def _row(
         possible = [tasks.first(slow_tasks) for tasks in possible]
     results = evaluate_tasks(encoder, images, possible, rule, progress=progress)
     return Row(
-        name=name if encoder.folder is None else encoder.folder.name,
+        name=encoder.name,
         method=name,
         title=method.title,
         kind=method.kind,

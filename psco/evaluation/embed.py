@@ -16,8 +16,9 @@ from psco.errors import InputError
 from psco.evaluation.rules import Embeddings, Heads, join_embeddings
 from psco.methods import Method
 from psco.recipes.build import build_method, build_views
+from psco.recipes.builtin import BUILT_IN, built_in
 from psco.recipes.recipe import Recipe, load_recipe
-from psco.training.checkpoint import load_model, read_environment, read_recipe
+from psco.training.checkpoint import CONFIG, load_model, read_environment, read_recipe
 from psco.views import SameOnBatchGenerator, plain_view, to_batch
 
 _BATCH = 512  # images embedded at a time
@@ -45,15 +46,23 @@ class Encoder:
         Its settings, including those of the images.
     folder, steps
         Run folder of the network, if any, and the steps it was trained for.
+    built_in
+        Name of the built-in encoder, if it is one.
     """
 
     def __init__(
-        self, method: Method, recipe: Recipe, folder: Path | None = None, steps: int = 0
+        self,
+        method: Method,
+        recipe: Recipe,
+        folder: Path | None = None,
+        steps: int = 0,
+        built_in: str | None = None,
     ) -> None:
         # On the CPU, channels_last halves the time of the convolutions.
         self.method = method.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.recipe = recipe
         self.folder, self.steps = folder, steps
+        self.built_in = built_in
 
     @classmethod
     def untrained(cls, recipe: Recipe, seed: int = 0) -> Encoder:
@@ -66,8 +75,17 @@ class Encoder:
             return cls(build_method(recipe), recipe)
 
     @property
+    def name(self) -> str:
+        """Name for tables: of the run folder, of the built-in encoder, or of the method."""
+        if self.folder is not None:
+            return self.folder.name
+        return self.built_in or self.recipe.method.name
+
+    @property
     def trained_on(self) -> str | None:
         """Name of the data set the network was trained on; None if that is not recorded."""
+        if self.built_in is not None:
+            return built_in(self.built_in).trained_on
         name: str | None = _training_data(self.folder).get("name")
         return name
 
@@ -152,12 +170,13 @@ class Encoder:
 
 
 def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
-    """Load the network of a run folder.
+    """Load the network of a run folder, or a built-in encoder.
 
     Parameters
     ----------
     run
-        The folder.
+        The folder, or the name of a built-in encoder, such as ``"imagenet"``; a run folder of that
+        name comes first.
     views_at_test
         Replaces the number in the recipe, see `Encoder.embed_batch`. Not for classifiers: the
         ``calibration.json`` of the run holds for the recipe's number.
@@ -165,16 +184,29 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     Raises
     ------
     InputError
-        If the folder holds no finished model or one of another architecture, or if the number is
-        negative.
+        If the folder holds no finished model or one of another architecture, if the weights of a
+        built-in encoder are not installed, or if the number is negative.
     """
     folder = Path(run)
-    recipe = read_recipe(folder)
+    recipe = encoder_recipe(run)
     if views_at_test is not None:
         recipe = load_recipe(recipe, [f"views.at_test={views_at_test}"])
+    if _is_built_in(run):
+        with torch.random.fork_rng():  # the weights that are drawn are then replaced
+            method = build_method(recipe, init=True, quiet=True)
+        return Encoder(method, recipe, built_in=str(run))
     method = build_method(recipe)
     steps = load_model(folder, method)
     return Encoder(method, recipe, folder, steps)
+
+
+def encoder_recipe(run: str | Path) -> Recipe:
+    """Return the recipe of a run folder or of a built-in encoder; see `load`."""
+    return built_in(str(run)).recipe() if _is_built_in(run) else read_recipe(Path(run))
+
+
+def _is_built_in(run: str | Path) -> bool:
+    return str(run) in BUILT_IN and not (Path(run) / CONFIG).exists()
 
 
 def _training_data(folder: Path | None) -> dict[str, Any]:

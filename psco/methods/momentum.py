@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.networks.frozen import FrozenBackbone
 from psco.networks.networks import Networks
 from psco.ops.ranks import gather
 
@@ -31,7 +32,7 @@ def momentum_at(progress: float, start: float, end: float | None) -> float:
 
 
 class _Pairs(NamedTuple):
-    """Tensors of an EMA copy and of its source.
+    """Tensors of an EMA copy and of its source, without those that both share.
 
     Walking the modules costs as much as averaging them, so it is done once.
     """
@@ -44,8 +45,9 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, network: nn.Module, source: nn.Module) -> _Pairs:
-        own, theirs = dict(network.named_parameters()), dict(source.named_parameters())
-        kept, others = dict(network.named_buffers()), dict(source.named_buffers())
+        theirs, others = dict(source.named_parameters()), dict(source.named_buffers())
+        own = {n: p for n, p in network.named_parameters() if p is not theirs[n]}
+        kept = {n: b for n, b in network.named_buffers() if b is not others[n]}
         return cls(
             source,
             list(own.values()),
@@ -61,7 +63,7 @@ class EMA(nn.Module):
     Parameters
     ----------
     source
-        The network θ; φ starts as a copy of it.
+        The network θ; φ starts as a copy of it. A frozen backbone is shared.
     buffers
         What an update does with BatchNorm's running statistics: ``copy`` those of θ, ``average``
         them like the parameters, or let φ keep its ``own`` from the batches it has seen. In
@@ -73,7 +75,10 @@ class EMA(nn.Module):
         super().__init__()
         if buffers not in ("copy", "average", "own"):
             raise InputError(f"buffers must be 'copy', 'average' or 'own', got {buffers!r}")
-        self.network = copy.deepcopy(source).requires_grad_(False)
+        frozen: dict[int, Any] = {
+            id(m): m for m in source.modules() if isinstance(m, FrozenBackbone)
+        }
+        self.network = copy.deepcopy(source, frozen).requires_grad_(False)
         self.buffers_policy = buffers
         self._pairs: _Pairs | None = None
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from torch import nn
 
 from psco.networks.convnet import ConvNet, conv4, conv5
+from psco.networks.efficientnet import EfficientNetLite0, efficientnet_lite0
 from psco.networks.external import PREFIX, timm_backbone
+from psco.networks.frozen import FrozenBackbone
 from psco.networks.heads import output_width, predictor, projector
 from psco.networks.networks import Networks
 from psco.networks.resnet import ResNet, resnet18, resnet50
@@ -30,16 +32,20 @@ class Backbones(Registry[Callable[..., nn.Module]]):
 BACKBONES = Backbones("backbone", plugins="psco.backbones")
 BACKBONES.register("conv4")(conv4)
 BACKBONES.register("conv5")(conv5)
+BACKBONES.register("efficientnet-lite0")(efficientnet_lite0)
 BACKBONES.register("resnet18")(resnet18)
 BACKBONES.register("resnet50")(resnet50)
 
 __all__ = [
     "BACKBONES",
     "ConvNet",
+    "EfficientNetLite0",
+    "FrozenBackbone",
     "Networks",
     "ResNet",
     "conv4",
     "conv5",
+    "efficientnet_lite0",
     "load_backbone",
     "output_width",
     "predictor",

@@ -17,17 +17,21 @@ from torch import Tensor, nn
 
 from psco.errors import InputError, PscoError
 from psco.files.checksums import verify_checksum
+from psco.networks.published import PUBLISHED
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "method")
 # In this order: a file of a momentum method holds an online network and its EMA copy.
-PREFIXES = ("module.", "_orig_mod.", "backbone.", "encoder_q.", "encoder.", "model.")
+PREFIXES = ("module.", "_orig_mod.", "backbone.", "encoder_q.", "encoder.", "model.", "network.")
 _RUN_MODEL = "model.safetensors"
 _SHOWN = 6  # names in a message
 _AGAIN = "get the file again"
 
 
 def weights_file(source: str | Path) -> Path:
-    """Return the file that ``source`` refers to: itself, or the model of a run folder.
+    """Return the file that ``source`` refers to: a file, a run folder or a name.
+
+    Published weights are found by their names, see ``psco.networks.published``, unless there is a
+    file or a run folder of that name.
 
     Raises
     ------
@@ -37,10 +41,12 @@ def weights_file(source: str | Path) -> Path:
     path = Path(source)
     if path.is_dir():
         path = path / _RUN_MODEL
+    if not path.is_file() and str(source) in PUBLISHED:
+        return PUBLISHED[str(source)].find()
     if not path.is_file():
         raise InputError(
             f"there are no initial weights {str(path)!r}; --init takes a .safetensors, .pth or "
-            f".pt file, or a run folder"
+            f".pt file, a run folder, or one of: {', '.join(PUBLISHED)}"
         )
     return path
 
@@ -53,7 +59,7 @@ def load_backbone(backbone: nn.Module, source: str | Path) -> str:
     backbone
         The network; it is left as it was if the weights do not fit.
     source
-        A safetensors file, a file of ``torch.save``, or a run folder.
+        A safetensors file, a file of ``torch.save``, a run folder or a name, see `weights_file`.
 
     Returns
     -------

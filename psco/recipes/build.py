@@ -6,13 +6,21 @@ import sys
 
 from psco.errors import InputError
 from psco.methods import METHODS, Method
-from psco.networks import BACKBONES, Networks, load_backbone, output_width, predictor, projector
+from psco.networks import (
+    BACKBONES,
+    FrozenBackbone,
+    Networks,
+    load_backbone,
+    output_width,
+    predictor,
+    projector,
+)
 from psco.ops.ranks import rank
 from psco.recipes.recipe import Parts, Recipe
 from psco.views import VIEW_PARTS, TwoViews, View
 
 
-def build_method(recipe: Recipe, init: bool = False) -> Method:
+def build_method(recipe: Recipe, init: bool = False, quiet: bool = False) -> Method:
     """Return the method with random weights, drawn from torch's global random state.
 
     Parameters
@@ -22,6 +30,8 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
     init
         Load the initial weights of the backbone that the recipe names, as at the start of a run.
         They are not needed where other weights are loaded afterwards.
+    quiet
+        Do not print what was loaded.
 
     Raises
     ------
@@ -41,9 +51,11 @@ def build_method(recipe: Recipe, init: bool = False) -> Method:
     backbone = factory(image.channels, image.size, **options)
     if init and recipe.init is not None:  # before any method copies the backbone
         note = load_backbone(backbone, recipe.init)
-        if rank() == 0:
+        if rank() == 0 and not quiet:
             print(f"note: {note}", file=sys.stderr)
     width = output_width(backbone, image.channels, image.size)
+    if recipe.train.freeze == "backbone":
+        backbone = FrozenBackbone(backbone, width)
     g = projector(width, heads.hidden, heads.out)
     h = predictor(heads.out, heads.hidden) if heads.predictor else None
     networks = Networks(backbone, g, h, width, heads.out)

@@ -125,6 +125,14 @@ class TrainSettings(Section):
     select_ways: int = Field(5, ge=2, description="classes in a validation task")
     select_shots: int = Field(5, ge=1, description="supports per class of a validation task")
     select_tasks: int = Field(600, ge=1, description="validation tasks, always the same")
+    freeze: Literal["backbone"] | None = Field(
+        None, description="part that keeps its initial weights; the heads train on cached features"
+    )
+    frozen_views: int = Field(
+        6,
+        ge=2,
+        description="views of each image that a frozen backbone sees: view_a and view_b in turn",
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = (
         "32-true"
     )

@@ -84,11 +84,15 @@ def recalibrate_batchnorm(network: nn.Module, batches: Iterable[Tensor]) -> None
     batches
         Inputs, each of at least two samples.
     """
-    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    network.train()
+    norms = [
+        m
+        for m in network.modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training  # not of a frozen part
+    ]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
-    network.train()
     for number, batch in enumerate(batches, start=1):
         for norm in norms:
             norm.momentum = 1 / number  # the plain mean over all batches so far

@@ -22,6 +22,7 @@ from psco.recipes.recipe import Recipe
 from psco.training.averaging import WeightAverage
 from psco.training.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
 from psco.training.feed import Feed
+from psco.training.frozen import CachedViews
 from psco.training.logging import Logger, Meter
 from psco.training.optim import build_optimizer, schedule_for
 from psco.training.selection import BestModel, Validate
@@ -56,7 +57,7 @@ class Loop:
     def __init__(
         self,
         method: Method,
-        views: TwoViews,
+        views: TwoViews | CachedViews,
         feed: Feed,
         recipe: Recipe,
         folder: Path,
@@ -94,6 +95,12 @@ class Loop:
         if self.schedule.steps is None:  # all ranks follow the clock of rank 0
             return self.schedule.done(self.step, broadcast(self.seconds))
         return self.schedule.done(self.step, self.seconds)
+
+    def count_preparation(self, seconds: float) -> None:
+        """Count the time of preparations as part of a run limited by time, at most four fifths."""
+        if self.schedule.seconds is not None:
+            seconds = min(self._earlier_seconds + seconds, 0.8 * self.schedule.seconds)
+        self._earlier_seconds = seconds
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state that `save` wrote."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from psco.files.atomic import remove_leftovers
 from psco.files.checksums import hash_file
 from psco.files.disk import DiskGuard, OnFullDisk
 from psco.methods import METHODS, Method
+from psco.networks import FrozenBackbone
 from psco.networks.weights import weights_file
 from psco.ops.ranks import rank
 from psco.progress import Bar
@@ -41,6 +43,7 @@ from psco.training.distributed import (
 )
 from psco.training.environment import environment, keep_freed_memory
 from psco.training.feed import Feed, check_split
+from psco.training.frozen import CachedViews, FeatureFeed, check_freezable, compute_features
 from psco.training.inputs import feed_for, fingerprint, labels_for, sample_images
 from psco.training.interval import CheckpointInterval
 from psco.training.logging import Logger, csv_logger, tensorboard_logger
@@ -161,6 +164,7 @@ class Trainer:
         state = load_resume(folder) if self.resume else None
         method = build_method(recipe, init=state is None)
         self.pair = TwoViews(*self.views) if self.views else build_views(recipe)
+        check_freezable(method, recipe, self.views is not None)
         if method.kind == "baseline":
             if state is None:
                 self._save_untrained(folder, method, recipe, images)
@@ -173,7 +177,12 @@ class Trainer:
         if self.views is None and state is None:
             check_views(self.pair, to_batch(sample_images(self.images)), recipe.train.seed)
         validate = self._validate(recipe, method)
-        self.loop = loop = Loop(method, self.pair, feed, recipe, folder, fabric, validate)
+        started = time.monotonic()
+        views: TwoViews | CachedViews = self.pair
+        if isinstance(method.backbone, FrozenBackbone):
+            feed, views = self._build_feature_feed(method.backbone, recipe), CachedViews()
+        self.loop = loop = Loop(method, views, feed, recipe, folder, fabric, validate)
+        loop.count_preparation(time.monotonic() - started)
         if state is not None:
             self._restore(loop, state, folder)
         elif rank() == 0 and not (folder / CONFIG).exists():
@@ -214,6 +223,13 @@ class Trainer:
         if self.validator is None:
             raise InputError("train.select=validation needs a validator, got a Trainer without one")
         return self.validator(recipe)
+
+    def _build_feature_feed(self, backbone: FrozenBackbone, recipe: Recipe) -> FeatureFeed:
+        """Return batches of cached features, and centre the backbone on their mean."""
+        features = compute_features(self.images, backbone, self.pair, recipe, self.progress)
+        backbone.centre.copy_(torch.from_numpy(features.mean()))
+        train = recipe.train
+        return FeatureFeed(self.images, features, backbone.centre, train.batch_size, train.seed)
 
     def _restore(self, loop: Loop, state: dict[str, Any], folder: Path) -> None:
         if state["data"] != fingerprint(self.images):
@@ -282,6 +298,10 @@ def _check_ranks(recipe: Recipe, ranks: int) -> None:
         raise InputError(f"method {name!r} trains on one device only, not on {ranks} ranks")
     if ranks > 1 and recipe.train.select == "validation":
         raise InputError(f"train.select=validation trains on one device only, got {ranks} ranks")
+    if ranks > 1 and recipe.train.freeze is not None:
+        raise InputError(
+            f"train.freeze={recipe.train.freeze} trains on one device only, not on {ranks} ranks"
+        )
     check_split(recipe.train.batch_size, ranks)
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from psco.evaluation.rules import Heads, adapt_together
-from psco.evaluation.rules.parallel import on_one_core_each
 from psco.networks import predictor, projector
+from psco.ops.parallel import on_one_core_each
 from psco.ops.script import compile_script
 
 THREADS = torch.get_num_threads()

@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from psco.evaluation.rules.parallel import on_one_core_each
 from psco.evaluation.rules.rule import Heads
 from psco.evaluation.rules.sgd import (
     Trained,
@@ -33,6 +32,7 @@ from psco.evaluation.rules.sgd import (
     step_product,
 )
 from psco.networks.heads import Head
+from psco.ops.parallel import on_one_core_each
 from psco.ops.script import compile_script
 
 Layer = TypeVar("Layer", bound=nn.Module)
