@@ -181,8 +181,9 @@ class Trainer:
         views: TwoViews | CachedViews = self.pair
         if isinstance(method.backbone, FrozenBackbone):
             feed, views = self._build_feature_feed(method.backbone, recipe), CachedViews()
+        prepared = time.monotonic() - started
         self.loop = loop = Loop(method, views, feed, recipe, folder, fabric, validate)
-        loop.count_preparation(time.monotonic() - started)
+        loop.count_preparation(prepared)
         if state is not None:
             self._restore(loop, state, folder)
         elif rank() == 0 and not (folder / CONFIG).exists():
