@@ -153,6 +153,15 @@ def test_a_wrong_file_is_an_error_that_says_what_is_wrong(tmp_path, text, messag
         psco.load_recipe(file)
 
 
+def test_protonets_beside_omniglot_fast_differ_in_method_and_optimiser_alone():
+    ours, theirs = (psco.load_recipe(f"omniglot-fast{end}") for end in ("", "-protonets"))
+    assert theirs.method.name == "protonets"
+    assert (ours.image, ours.views, ours.backbone) == (theirs.image, theirs.views, theirs.backbone)
+    assert (ours.train.epochs, ours.train.batch_size) == (16, 256)
+    assert (theirs.train.epochs, theirs.train.batch_size) == (16, 256)
+    assert theirs.train.optimizer == "adam"
+
+
 def test_unknown_recipes_and_files_are_errors():
     with pytest.raises(psco.InputError, match="did you mean 'omniglot'"):
         psco.load_recipe("omniglt")
