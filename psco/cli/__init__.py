@@ -27,6 +27,7 @@ from psco.cli import (
     pretrain,
     recipes,
     report,
+    reproduce,
     views,
 )
 from psco.cli.common import repeat_flags
@@ -43,7 +44,7 @@ app = typer.Typer(
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (demo.demo, pretrain.pretrain, views.views, recipes.recipes, methods.methods),
     "Classify": (fit.fit, classify.classify, embed.embed, models.models),
-    "Measure": (evaluate.evaluate, compare.compare, report.report),
+    "Measure": (evaluate.evaluate, compare.compare, report.report, reproduce.reproduce),
     "Set up": (doctor.doctor,),
 }
 for _panel, _commands in _PANELS.items():

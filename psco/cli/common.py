@@ -56,6 +56,7 @@ _LISTS: dict[str, Callable[[str], bool]] = {
     "--ways": str.isdigit,
     "--shots": str.isdigit,
     "--seeds": str.isdigit,
+    "--methods": lambda word: not word.startswith("-"),
     "--set": lambda word: "=" in word and not word.startswith("-"),
 }
 

@@ -18,6 +18,7 @@ from psco.evaluation.published import CROSS_DOMAIN
 from psco.evaluation.result import Report, interval
 from psco.evaluation.rules import RULES, Embeddings, Heads, Rule, SupportSet
 from psco.evaluation.rules.prototype import resolve_adaptation
+from psco.methods import Method
 from psco.progress import Bar
 
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
@@ -78,9 +79,13 @@ def default_rule(model: Embedder, images: ImageSet) -> str:
     """
     if not isinstance(model, Encoder):
         return "prototype"
-    crosses = images.name in CROSS_DOMAIN and model.trained_on != images.name
-    rule: str = model.method.transfer_rule if crosses else model.method.rule
-    return rule
+    return rule_for(model.method, model.trained_on, images.name)
+
+
+def rule_for(method: Method | type[Method], trained_on: str | None, data: str) -> str:
+    """Return the rule under which the paper tests a method; see `default_rule`."""
+    crosses = data in CROSS_DOMAIN and trained_on != data
+    return method.transfer_rule if crosses else method.rule
 
 
 def resolve_rule(

@@ -41,19 +41,22 @@ def departures(encoder: Encoder, images: ImageSet, drawn: Sequence[Tasks]) -> li
     if not published(images.name, method):
         return [f"the paper has no result for {method} on {images.name}"]
     return [
-        *_test_data(images, drawn),
+        *data_departures(images, drawn),
         *_training_data(encoder, images),
         *_recipe(encoder.recipe, _recipe_name(images.name, method)),
         *_length(encoder),
     ]
 
 
-def _test_data(images: ImageSet, drawn: Sequence[Tasks]) -> list[str]:
+def data_departures(images: ImageSet, drawn: Sequence[Tasks]) -> list[str]:
+    """List how test images and tasks depart from those of the paper; see `departures`."""
     found = []
     if images.split != _SPLIT:
         found.append(f"tested on the split {images.split}, not {_SPLIT}")
     for queries in sorted({tasks.query.shape[2] for tasks in drawn} - {_QUERIES}):
         found.append(f"{queries} queries per class, not {_QUERIES}")
+    if images.name not in BENCHMARKS:
+        return [*found, f"{images.name} is not a data set of the paper"]
     classes, number = BENCHMARKS[images.name].splits[_SPLIT]
     turns = _ROTATIONS.get(images.name, 1)
     expected = (number or _AT_LEAST.get(images.name, 0)) * turns

@@ -55,6 +55,12 @@ table.task .as img { width: 20px; height: 20px; }
 .sheet small { display: block; color: #666; white-space: nowrap; overflow: hidden;
        text-overflow: ellipsis; }
 .sheet .truth { color: #d0342c; }
+table.wide tr.group td { font-style: italic; color: #444; background: #f6f8fb; }
+table.wide small, ol.footnotes { color: #666; }
+table.wide .about { white-space: normal; min-width: 11rem; max-width: 16rem; }
+table.wide .about, table.wide th:first-child { position: sticky; left: 0; background: #fff; }
+table.wide .about small { display: block; }
+ol.footnotes { font-size: .82rem; list-style: none; padding-left: 0; }
 code { background: #f3f3f3; padding: .1em .3em; border-radius: 3px; }
 """
 

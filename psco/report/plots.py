@@ -165,6 +165,39 @@ def reliability_plot(rows: Sequence[Sequence[float]], title: str) -> str:
         return _svg(figure)
 
 
+def lines_plot(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    labels: tuple[str, str],
+) -> str:
+    """Draw lines, and the paper's values as rings in the colour of the line of the same name.
+
+    Parameters
+    ----------
+    lines, points
+        (x, y) by name; a name may have a line, points, or both.
+    labels
+        Of x and y.
+    """
+    names = list(dict.fromkeys([*lines, *points]))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for place, name in enumerate(names):
+            colour = COLOURS[place % len(COLOURS)]
+            if line := lines.get(name):
+                marker = "." if len(line) < 30 else ""
+                axes.plot(*zip(*line, strict=True), color=colour, lw=1.6, marker=marker, label=name)
+            if rings := points.get(name):
+                x, y = zip(*rings, strict=True)
+                label = f"{name}, paper"
+                axes.scatter(x, y, s=46, facecolors="none", edgecolors=colour, label=label)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        if names:
+            axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        return _svg(figure)
+
+
 def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
     """Draw the curves of training: losses, purity and overlap of the shots, embedding std.
 

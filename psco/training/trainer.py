@@ -103,6 +103,8 @@ class Trainer:
         Called with each row of the training curves.
     tensorboard
         Also write TensorBoard events into the run folder (extra ``tensorboard``).
+    stop
+        Called before each step; if it returns True, the run is saved and stops, as on a signal.
     title, progress
         Title of the progress bar on stderr, and whether to show one.
 
@@ -133,6 +135,7 @@ class Trainer:
     validator: Callable[[Recipe], Validate] | None = None
     loggers: Sequence[Logger] = ()
     tensorboard: bool = False
+    stop: Callable[[], bool] | None = None
     title: str = "pretrain"
     progress: bool = True
     images: ImageSet = field(init=False)
@@ -251,11 +254,14 @@ class Trainer:
             stop_on_signals(announce=rank() == 0) as stop,
             training_together(loop.fabric, self.rank_timeout),
         ):
-            loop.run(loggers, bar, save, interval, stop)
+            loop.run(loggers, bar, save, interval, lambda: stop() or self._should_stop())
             save(last=True)
         finished = loop.done >= 1
         stopped_by = None if finished else stop.signal
         return Run(loop.folder, loop.recipe, loop.step, finished, stopped_by)
+
+    def _should_stop(self) -> bool:
+        return self.stop is not None and self.stop()
 
     def _open_loggers(self, loop: Loop, disk: DiskGuard) -> list[Logger]:
         folder = loop.folder

@@ -65,7 +65,8 @@ class TableRow(Section):
 class Table(Section):
     """A table or figure of the paper, or an experiment of the user."""
 
-    name: str = Field("", description="the name of the file")
+    name: str = Field("", description="the name of the file without its ending")
+    file: str = Field("", description="what `read_table` reads it from")
     title: str
     where: str = ""
     data: str
@@ -123,7 +124,7 @@ def read_table(name: str | Path) -> Table:
         path = Path(name)
         if not path.is_file():
             raise InputError(f"there is no experiment file {str(path)!r}")
-        return _check(path.read_text(encoding="utf-8"), path.stem, str(path))
+        return _check(path.read_text(encoding="utf-8"), str(path), path.stem)
     if str(name) not in table_names():
         raise unknown_name("table", str(name), table_names())
     return _read_own(str(name))
@@ -139,14 +140,14 @@ _ORDER = (
 @cache
 def _read_own(name: str) -> Table:
     text = (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
-    return _check(text, name, f"{name}.yaml")
+    return _check(text, name, name)
 
 
-def _check(text: str, name: str, source: str) -> Table:
+def _check(text: str, file: str, name: str) -> Table:
     try:
-        return Table.model_validate({**read_tree(text, source), "name": name})
+        return Table.model_validate({**read_tree(text, file), "name": name, "file": file})
     except ValidationError as error:
-        raise InputError(f"experiment {source!r}: {first_problem(error)}") from None
+        raise InputError(f"experiment {file!r}: {first_problem(error)}") from None
 
 
 def _number(value: Any) -> Number:
