@@ -181,7 +181,7 @@ def _kind(card: _Card) -> str:
 
 
 def _first(cards: list[_Card]) -> list[_Card]:
-    """Give the cards of one kind that come first on the page."""
+    """Return the cards of one kind that come first on the page."""
 
     def order(card: _Card) -> tuple[float, int]:
         row = card.row

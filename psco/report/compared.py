@@ -37,7 +37,7 @@ def difference_cell(comparison: Comparison, row: Row, setting: Setting) -> str:
 
 
 def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[list[str]]]:
-    """Give the head and the rows of the table as text.
+    """Return the head and the rows of the table as text.
 
     Parameters
     ----------

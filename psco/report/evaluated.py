@@ -110,7 +110,7 @@ def _task(
 def _judge(
     known: Embeddings, labels: np.ndarray, asked: Embeddings, model: Embedder, about: Report
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
+    """Return what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
     rule = RULES[about.rule](**about.options)
     if not getattr(rule, "needs_pixels", False):
         prediction = _classifier(Supports(known, labels), model, about).predict(asked)

@@ -61,7 +61,7 @@ def picture(pixels: np.ndarray) -> str:
 
 
 def png_address(pixels: np.ndarray) -> str:
-    """Give a ``data:`` address that holds an image (H, W, C) uint8 as PNG."""
+    """Return a ``data:`` address that holds an image (H, W, C) uint8 as PNG."""
     file = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

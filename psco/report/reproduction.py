@@ -23,7 +23,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Footnotes:
-    """Gives each different text a letter."""
+    """The notes below a table: each different text has a letter."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}

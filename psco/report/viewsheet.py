@@ -189,7 +189,7 @@ def _fit(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFo
 
 
 def _notes(recipe: Recipe) -> tuple[str, ...]:
-    """Say what the recipe does that the sheet may not show."""
+    """Return what the recipe does that the sheet may not show."""
     idle = recipe.image.channels == 1
     return tuple(
         f"the part grey of {name} does nothing to images with one channel"
