@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psco
 from benchmarks.timing.turns import describe_environment
-from psco.classifier.calibration import CALIBRATION, calibrate_run
+from psco.classifier.calibration import calibrate_run
 from psco.files.atomic import atomic_path
-from psco.training.checkpoint import METRICS
+from psco.training.checkpoint import CALIBRATION, METRICS
 from psco.training.logging import read_metrics
 
 SETTINGS = [(5, 1), (20, 1), (5, 5), (20, 5)]  # ways and shots

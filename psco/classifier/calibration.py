@@ -34,9 +34,9 @@ from psco.evaluation.embed import Encoder, load
 from psco.evaluation.rules import Embeddings
 from psco.files.checksums import read_json, write_json
 from psco.recipes.build import build_views
+from psco.training.checkpoint import CALIBRATION
 from psco.views import Crop, Part, View, to_batch
 
-CALIBRATION = "calibration.json"
 FORMAT = 1
 WAYS = (2, 5, 10, 20, 50)
 _IMAGES = 1000

@@ -7,13 +7,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from psco.classifier.calibration import CALIBRATION, calibrate
+from psco.classifier.calibration import calibrate
 from psco.classifier.validation import validator
 from psco.errors import unknown_name
 from psco.evaluation.embed import Encoder
 from psco.files.checksums import write_json
 from psco.ops.ranks import rank
 from psco.recipes.recipe import Override, Recipe, with_flags
+from psco.training.checkpoint import CALIBRATION
 from psco.training.run import Run
 from psco.training.trainer import Trainer
 from psco.views import View

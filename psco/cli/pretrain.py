@@ -17,6 +17,7 @@ from psco.cli.common import (
     Root,
     Settings,
     command,
+    print_note,
     read_fraction,
 )
 from psco.errors import InputError
@@ -149,6 +150,8 @@ def pretrain(
 
     from psco.classifier.pretraining import pretrain as train
     from psco.ops.ranks import rank
+    from psco.training.quality import quality_warning
+    from psco.training.run import describe
 
     run = train(
         data,
@@ -176,11 +179,17 @@ def pretrain(
     )
     if rank() > 0:
         return
-    last = run.metrics[-1] if run.metrics else {}
     if as_json:
-        result = {"run": str(out), "steps": run.steps, "finished": run.finished, "last": last}
+        result = {
+            "run": str(out),
+            "steps": run.steps,
+            "finished": run.finished,
+            "last": run.metrics[-1] if run.metrics else {},
+            "quality": run.quality,
+        }
         typer.echo(json.dumps(result))
     else:
-        loss = f"{run.steps} steps, loss {last['total']:.3f}" if last else "nothing to train"
-        typer.echo(f"{out}: {loss}")
+        typer.echo(f"{out}: {describe(run)}")
+    if run.finished and (warning := quality_warning(run.quality)):
+        print_note(f"warning: {warning}")
     run.require_finished(shlex.join(["psco", "pretrain", str(data), "--out", str(out), "--resume"]))

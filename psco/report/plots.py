@@ -199,7 +199,7 @@ def lines_plot(
 
 
 def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
-    """Draw the curves of training: losses, purity and overlap of the shots, embedding std.
+    """Draw the curves of training: losses, purity and overlap of the shots, quality.
 
     Parameters
     ----------
@@ -211,6 +211,7 @@ def training_plot(rows: Sequence[Mapping[str, float]]) -> str:
         ("pseudo-label purity, %", ("purity",), 100),
         ("shot overlap, %", ("overlap",), 100),
         ("embedding std", ("embedding_std",), 1),
+        ("views that find each other, %", ("retrieval",), 100),
     ]
     panels = [panel for panel in panels if any(name in rows[0] for name in panel[1])]
     with rc_context(_STYLE):

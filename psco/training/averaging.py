@@ -51,6 +51,11 @@ class WeightAverage:
         self.steps += 1
         self._copy.update(method, 1 - 1 / self.steps)  # m = 1 - 1/n makes it a plain mean
 
+    def reset(self) -> None:
+        """Forget the steps so far; the next `add` starts a new mean."""
+        self.steps = 0
+        self.recalibrated = False
+
     def recalibrate(self, views: Iterable[Tensor]) -> None:
         """Measure the BatchNorm statistics of the mean weights on batches of views (B, C, H, W)."""
         method = self.method

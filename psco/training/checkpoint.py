@@ -4,6 +4,7 @@ config.yaml         the resolved recipe
 model.safetensors   the online network, for use after training
 resume.pt           everything the next step depends on (loaded weights-only)
 metrics.csv         the training curves
+quality.json        the measurements without labels (``psco.training.quality``)
 env.json            software, machine, command
 
 Every file states its format and contains its checksum (see ``psco.files.checksums``); metrics.csv,
@@ -41,6 +42,7 @@ FORMAT = 2
 READABLE = ("1", "2")
 CONFIG, MODEL, RESUME = "config.yaml", "model.safetensors", "resume.pt"
 METRICS, ENVIRONMENT = "metrics.csv", "env.json"
+CALIBRATION = "calibration.json"  # written by psco.classifier.calibration
 _HEADER = "# psco run, format {}, sha256: {}\n"
 _COPY = "copy it again from an intact source"
 
@@ -55,6 +57,23 @@ def is_free(folder: Path) -> bool:
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
     """Write the files that a run has from its start, the recipe last."""
     write_json(folder / ENVIRONMENT, {"format": FORMAT, **environment}, indent=2)
+    _write_recipe(folder, recipe)
+
+
+def prolong_folder(folder: Path, recipe: Recipe, change: dict[str, Any]) -> None:
+    """Write the settings of a longer run into its folder, and the change into ``env.json``.
+
+    ``calibration.json`` is of the shorter run and is removed. The recipe is written last, so that
+    after a crash in between the same command does the same again.
+    """
+    facts = read_environment(folder)
+    facts["prolonged"] = [*facts.get("prolonged", []), change]
+    write_json(folder / ENVIRONMENT, {"format": FORMAT, **facts}, indent=2)
+    (folder / CALIBRATION).unlink(missing_ok=True)
+    _write_recipe(folder, recipe)
+
+
+def _write_recipe(folder: Path, recipe: Recipe) -> None:
     write_with_checksum(folder / CONFIG, _HEADER.format(FORMAT, PLACEHOLDER) + recipe.to_yaml())
 
 

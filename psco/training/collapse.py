@@ -9,6 +9,7 @@ from pathlib import Path
 from psco.errors import PscoError
 from psco.training.checkpoint import METRICS
 from psco.training.logging import Logger, Row, read_metrics
+from psco.training.quality import quality_warning, read_quality
 
 MIN_EMBEDDING_STD = 0.1
 PATIENCE = 5  # consecutive rows of the training curves
@@ -38,7 +39,8 @@ def collapse_warning(rows: Sequence[Row]) -> str | None:
 def run_warning(folder: Path) -> str | None:
     """Return what to warn about in the training curves of a run folder, or None."""
     try:
-        return collapse_warning(read_metrics(folder / METRICS))
+        warning = collapse_warning(read_metrics(folder / METRICS))
+        return warning or quality_warning(read_quality(folder))
     except PscoError as error:  # the curves are damaged, but the network is still usable
         return str(error)
 

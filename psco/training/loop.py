@@ -23,7 +23,7 @@ from psco.training.averaging import WeightAverage
 from psco.training.checkpoint import RESUME, load_weights, restore_model, save_checkpoint
 from psco.training.feed import Feed
 from psco.training.frozen import CachedViews
-from psco.training.logging import Logger, Meter
+from psco.training.logging import Logger, Meter, Row
 from psco.training.optim import build_optimizer, schedule_for
 from psco.training.selection import BestModel, Validate
 from psco.views import TwoViews, step_generator
@@ -114,6 +114,10 @@ class Loop:
         if rank() == 0:
             restore_model(self.folder, self._model, self.recipe, self.step)
         self._earlier_seconds = state["seconds"]
+        if (average := self.average) is not None:
+            before_mean = self.done <= 1 - self.recipe.train.average_last
+            if before_mean or (average.recalibrated and self.done < 1):
+                average.reset()  # the run was prolonged; the mean is of its new last part
 
     def save(self, extra: dict[str, Any]) -> None:
         """Write a checkpoint unless there is one of this step already.
@@ -149,6 +153,7 @@ class Loop:
         save: Callable[[], None],
         due: Callable[[int, float], bool],
         stop: Callable[[], bool],
+        watch: Callable[[int, float, Method], Row] | None = None,
     ) -> None:
         """Train to the end of the schedule or until ``stop()``; the caller saves the last state.
 
@@ -164,8 +169,14 @@ class Loop:
             Whether a checkpoint is due, given the steps taken and the monotonic time.
         stop
             Whether to stop before the next step.
+        watch
+            Called before the first step and for each row with the steps taken, the seconds and the
+            network; returns further columns of the row.
         """
         train = self.recipe.train
+        watch = watch or (lambda *_: {})
+        if self.step == 0:
+            watch(self.step, self.seconds, self._model)
         meter, logged_at, logged_step = Meter(), time.monotonic(), self.step
         batches = self.feed.batches(self.step * train.accumulate)
         self.method.train()
@@ -182,11 +193,12 @@ class Loop:
                 now = time.monotonic()
                 images = (self.step - logged_step) * self.feed.batch_size * train.accumulate
                 row = self._row(averaged(meter.read()), images / (now - logged_at))
-                logged_at, logged_step = now, self.step
+                self._recalibrate_average()  # at the end, what is kept is what is measured
+                row |= watch(self.step, self.seconds, self._model)
+                logged_at, logged_step = time.monotonic(), self.step
                 for log in loggers:
                     log(row)
-                speed = f"{row['images_per_s']:.0f} images/s"
-                bar.update(self.done, f"loss {row['total']:.3f}  {speed}")
+                bar.update(self.done, _status(row))
             if any_rank(due(self.step, time.monotonic())):
                 save()
 
@@ -308,3 +320,8 @@ class Loop:
         if self._saved_step is None:
             return "there is no earlier checkpoint"
         return f"the last good checkpoint is {self.folder / RESUME}, step {self._saved_step}"
+
+
+def _status(row: Row) -> str:
+    found = f"  retrieval {row['retrieval']:.0%}" if "retrieval" in row else ""
+    return f"loss {row['total']:.3f}{found}  {row['images_per_s']:.0f} images/s"

@@ -8,6 +8,7 @@ from typing import Any
 
 from psco.errors import InputError
 from psco.recipes.recipe import Override, Recipe, default_recipe, load_recipe
+from psco.recipes.schema import LENGTHS
 from psco.training.checkpoint import is_free, read_recipe
 
 
@@ -20,24 +21,50 @@ def resolve_settings(
 ) -> Recipe:
     """Return the settings of a run; to resume a run, those of its folder.
 
+    Only the length of a run may change: overrides of ``train.steps``, ``train.epochs`` or
+    ``train.minutes`` prolong it.
+
     Raises
     ------
     InputError
         If a setting is not allowed or differs from the folder's, or the folder is in use.
     """
-    exists = not is_free(folder)
-    if exists and not resume:
+    if is_free(folder):
+        return load_recipe(recipe or default_recipe(data), overrides)
+    if not resume:
         raise InputError(
             f"{str(folder)!r} exists already; --resume continues its run, another --out starts a "
             f"new one"
         )
-    if exists and recipe is None and not overrides:
-        return read_recipe(folder)
-    requested = load_recipe(recipe or default_recipe(data), overrides)
-    if exists and (stored := read_recipe(folder)) != requested:
+    stored = read_recipe(folder)
+    requested = load_recipe(recipe or stored, overrides)
+    if _sets_length(overrides):
+        stored = _with_length(stored, requested)
+    if stored != requested:
         difference = _first_difference(stored, requested)
         raise InputError(f"cannot resume {str(folder)!r} with other settings: {difference}")
     return requested
+
+
+def length_of(recipe: Recipe) -> str:
+    """Return the length of a run as text, such as ``600 steps``."""
+    lengths = {unit: getattr(recipe.train, unit) for unit in LENGTHS}
+    return next(f"{value:g} {unit}" for unit, value in lengths.items() if value is not None)
+
+
+def _sets_length(overrides: Sequence[str | Override]) -> bool:
+    parsed = [Override.parse(item) if isinstance(item, str) else item for item in overrides]
+    named = {f"train.{unit}" for unit in LENGTHS}
+    return any(
+        item.path in named
+        or (item.path == "train" and isinstance(item.value, dict) and set(item.value) & {*LENGTHS})
+        for item in parsed
+    )
+
+
+def _with_length(recipe: Recipe, other: Recipe) -> Recipe:
+    length = {unit: getattr(other.train, unit) for unit in LENGTHS}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=length)})
 
 
 def _first_difference(stored: Recipe, requested: Recipe) -> str:

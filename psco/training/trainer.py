@@ -14,7 +14,7 @@ from lightning_fabric import Fabric
 
 from psco.data import ImageSet, has_splits, load_dataset
 from psco.data.reading.undecodable import MAX_BAD
-from psco.errors import InputError
+from psco.errors import InputError, counted
 from psco.files.atomic import remove_leftovers
 from psco.files.checksums import hash_file
 from psco.files.disk import DiskGuard, OnFullDisk
@@ -29,6 +29,8 @@ from psco.training.checkpoint import (
     CONFIG,
     METRICS,
     load_resume,
+    prolong_folder,
+    read_recipe,
     save_checkpoint,
     start_folder,
 )
@@ -48,9 +50,10 @@ from psco.training.inputs import feed_for, fingerprint, labels_for, sample_image
 from psco.training.interval import CheckpointInterval
 from psco.training.logging import Logger, csv_logger, tensorboard_logger
 from psco.training.loop import Loop
+from psco.training.quality import QualityGauge, QualityWatch
 from psco.training.run import Run
 from psco.training.selection import Validate
-from psco.training.settings import resolve_settings
+from psco.training.settings import length_of, resolve_settings
 from psco.training.signals import stop_on_signals
 from psco.views import TwoViews, check_views, to_batch
 from psco.views.pair import AnyView
@@ -75,7 +78,8 @@ class Trainer:
     resume
         Continue the run in ``out``, if there is one, with its settings; those given here must
         agree with them. A run limited by steps or epochs ends with the weights that it would have
-        had without the interruption.
+        had without the interruption. Only the length may differ, and prolongs the run: from then on
+        each step has the learning rate that it has in a run of the new length.
     root
         Folder of a named data set; by default ``PSCO_DATA``.
     max_bad
@@ -105,6 +109,10 @@ class Trainer:
         Also write TensorBoard events into the run folder (extra ``tensorboard``).
     stop
         Called before each step; if it returns True, the run is saved and stops, as on a signal.
+    measure_quality
+        Measure the network without labels at the start, a few times on the way and at the end; see
+        ``psco.training.quality``. The run ends with the same bits without it. Not for ``views``
+        that are given here.
     title, progress
         Title of the progress bar on stderr, and whether to show one.
 
@@ -136,6 +144,7 @@ class Trainer:
     loggers: Sequence[Logger] = ()
     tensorboard: bool = False
     stop: Callable[[], bool] | None = None
+    measure_quality: bool = True
     title: str = "pretrain"
     progress: bool = True
     images: ImageSet = field(init=False)
@@ -189,6 +198,7 @@ class Trainer:
         loop.count_preparation(prepared)
         if state is not None:
             self._restore(loop, state, folder)
+            self._prolong(loop)
         elif rank() == 0 and not (folder / CONFIG).exists():
             about = {**_environment(self.images), "ranks": place.ranks, **_initial_weights(recipe)}
             start_folder(folder, recipe, about)
@@ -242,6 +252,21 @@ class Trainer:
             )
         loop.restore(state)
 
+    def _prolong(self, loop: Loop) -> None:
+        """Write the new length of a run that is resumed with another one."""
+        stored = read_recipe(loop.folder)
+        if stored == loop.recipe:
+            return
+        if loop.done >= 1:
+            raise InputError(
+                f"{length_of(loop.recipe)} do not prolong the run in {str(loop.folder)!r}, which "
+                f"has taken {counted(loop.step, 'step')} in {loop.seconds / 60:.1f} minutes; give "
+                f"the length of the whole run"
+            )
+        if rank() == 0:
+            change = {"step": loop.step, "from": length_of(stored), "to": length_of(loop.recipe)}
+            prolong_folder(loop.folder, loop.recipe, change)
+
     def _train(self, loop: Loop, disk: DiskGuard, interval: CheckpointInterval) -> Run:
         extra = {"data": fingerprint(self.images)}
 
@@ -249,12 +274,13 @@ class Trainer:
             disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(extra), last)
 
         loggers = self._open_loggers(loop, disk) if rank() == 0 else []
+        watch = self._open_watch(loop, disk) if rank() == 0 else None
         with (
             Bar(self.title, self.progress and rank() == 0) as bar,
             stop_on_signals(announce=rank() == 0) as stop,
             training_together(loop.fabric, self.rank_timeout),
         ):
-            loop.run(loggers, bar, save, interval, lambda: stop() or self._should_stop())
+            loop.run(loggers, bar, save, interval, lambda: stop() or self._should_stop(), watch)
             save(last=True)
         finished = loop.done >= 1
         stopped_by = None if finished else stop.signal
@@ -275,6 +301,17 @@ class Trainer:
         if self.tensorboard:
             loggers.append(tensorboard_logger(folder / "tensorboard"))
         return loggers
+
+    def _open_watch(self, loop: Loop, disk: DiskGuard) -> QualityWatch | None:
+        # A function of the user may have state, so another call could change the run. The features
+        # of a frozen backbone do not change.
+        is_frozen = isinstance(loop.views, CachedViews)
+        if not self.measure_quality or self.views is not None or is_frozen:
+            return None
+        if not loop.method.has_features:
+            return None
+        gauge = QualityGauge(self.images, self.pair, loop.recipe.train.seed)
+        return QualityWatch(gauge, loop.folder, disk, loop.schedule, loop.step)
 
     def _save_untrained(
         self, folder: Path, method: Method, recipe: Recipe, images: ImageSet | None

@@ -50,6 +50,7 @@ def test_a_run_folder_contains_the_documented_files(pictures, tmp_path, tiny):
         "resume.pt",
         "metrics.csv",
         "env.json",
+        "quality.json",
         "calibration.json",
     }
     assert json.loads((tmp_path / "run" / "env.json").read_text())["torch"] == torch.__version__
