@@ -20,7 +20,7 @@ from psco.classifier.features import (
     check_training_features,
     embed_features,
 )
-from psco.classifier.fitting import fit_model
+from psco.classifier.fitting import AUTO, fit_model
 from psco.classifier.images import collect_images, embed_images, image_names
 from psco.classifier.model import Model, Supports
 from psco.classifier.storage import Saved, read_classifier, write_classifier
@@ -44,8 +44,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         supports and divided by one common scale. The rule ``prototype`` then compares squared
         Euclidean distances to the class means, since such features were not trained for cosines.
     rule
-        How queries are classified: a name in ``psco.RULES``. A transductive rule uses all images
-        of one call together.
+        How queries are classified: a name in ``psco.RULES``, or ``"auto"`` for the one that
+        classifies most supports correctly by the others, see `choose_rule`. A transductive rule
+        uses all images of one call together.
     adapt_steps
         Steps of training the heads on the supports, once, in `fit`; requires the rule
         ``prototype``. See the rule ``adapt``.
@@ -77,6 +78,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (N,) shots of each class.
     support_names_, support_images_
         Path or number, and thumbnail (32, 32, C), of each support; features have no thumbnails.
+    rule_
+        Name of the rule in use.
     temperature_, threshold_
         The values in use. The threshold is None, a probability, or, if automatic, a similarity.
     n_features_in_
@@ -203,6 +206,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         parameters = self.get_params()
         del parameters["encoder"], parameters["device"]
+        if self.rule == AUTO:
+            parameters["rule"] = self.rule_
         if not isinstance(self.random_state, int):
             parameters["random_state"] = None
         names = list(self.support_names_)
@@ -278,6 +283,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = model.classes
         self.prototypes_ = model.prototypes
         self.support_counts_ = np.bincount(model.targets.numpy())
+        self.rule_ = model.rule_name
         self.temperature_ = model.temperature
         self.threshold_ = model.threshold
         self.n_features_in_ = model.supports.embeddings.features.shape[1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -18,6 +19,8 @@ from psco.evaluation.rules import RULES, Heads, SupportSet
 from psco.evaluation.rules.prototype import adapt_heads, resolve_adaptation
 
 AUTO = "auto"
+AUTO_RULES = ("prototype", "ridge", "logistic")
+_FEW_SHOTS = 2  # supports per class up to which "auto" is "prototype"
 _LEFT_OUT = 200  # supports that are left out in turn, at most
 _ADAPTED_ROWS = 100_000  # rows in all steps of all tasks whose heads are trained to leave one out
 _GATHERED_NUMBERS = 1 << 24  # features of the tasks scored at once: 64 to 128 MiB
@@ -55,6 +58,8 @@ def fit_model(
     """
     _check_temperature(temperature)
     _check_rejection(reject_below, supports.labels)
+    if rule == AUTO:
+        rule = choose_rule(supports, heads, rule_options, adapt_steps)
     name, options = resolve_rule(rule, rule_options, adapt_steps, heads)
     model = build_model(supports, name, options, heads)
     if name == "adapt" and heads is not None:
@@ -84,10 +89,93 @@ def build_model(
     supports: Supports, name: str, options: Mapping[str, Any], heads: Heads | None
 ) -> Model:
     """Return a model with a resolved rule, before anything is adapted or calibrated."""
-    model = Model(supports, RULES[name](**options), heads)
+    model = Model(supports, RULES[name](**options), heads, rule_name=name)
     if name in ("prototype", "adapt"):  # adapted heads are applied before the rule
         model.rule = model.centre_rule
     return model
+
+
+def choose_rule(
+    supports: Supports,
+    heads: Heads | None,
+    options: Mapping[str, Any] | None = None,
+    adapt_steps: int = 0,
+) -> str:
+    """Return the rule that classifies most supports correctly by the others.
+
+    With at most two supports per class on average, and with steps of adaptation, it is
+    ``prototype``. Otherwise ``ridge`` or ``logistic`` is taken if it is strictly better.
+
+    Raises
+    ------
+    InputError
+        If there are options, which belong to one rule.
+    """
+    if options:
+        raise InputError(
+            f"rule 'auto' takes no options, got {', '.join(options)}; choose a rule such as 'ridge'"
+        )
+    classes = len(np.unique(supports.labels))
+    if adapt_steps or len(supports.labels) <= _FEW_SHOTS * classes:
+        return "prototype"
+    return max(
+        AUTO_RULES, key=lambda name: left_out_accuracy(supports, name, heads).accuracy
+    )  # the first of equals
+
+
+def left_out_accuracy(
+    supports: Supports, rule: str, heads: Heads | None, groups: Sequence[object] | None = None
+) -> LeftOut:
+    """Classify each support by those of other groups.
+
+    Parameters
+    ----------
+    supports, rule, heads
+        The labelled embeddings, a rule by name, and the heads of the encoder if there is one.
+    groups
+        (S,) frames of one video, pictures of one patient and the like have equal values, and are
+        left out together. By default every support is a group.
+    """
+    model = build_model(supports, rule, RULES.options(rule, {}), heads)
+    numbers = np.unique(
+        np.arange(len(supports.labels)) if groups is None else np.asarray(groups),
+        return_inverse=True,
+    )[1]
+    correct = total = 0
+    for group in np.unique(numbers):
+        out = torch.from_numpy(np.flatnonzero(numbers == group))
+        rest = torch.from_numpy(np.flatnonzero(numbers != group))
+        present = torch.unique(model.targets[rest])
+        out = out[torch.isin(model.targets[out], present)]  # of classes that others still have
+        if not len(out) or len(present) < 2:
+            continue
+        labels = torch.searchsorted(present, model.targets[rest])
+        others = SupportSet(model.prepared[rest[None]], labels[None], len(present), heads)
+        scores = model.rule(others, model.prepared[out[None]]).detach()[0]  # (o, N)
+        correct += int((present[scores.argmax(dim=1)] == model.targets[out]).sum())
+        total += len(out)
+    return LeftOut(correct, total)
+
+
+class LeftOut(NamedTuple):
+    """How many of the supports that could be left out were classified correctly."""
+
+    correct: int
+    total: int
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction in [0, 1]; 0 if none could be left out."""
+        return self.correct / max(1, self.total)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the accuracy; (0, 1) if none could be left out."""
+        if not self.total:
+            return 0.0, 1.0
+        z, n, p = 1.96, self.total, self.accuracy
+        centre, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+        return (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
 
 
 def resolve_rule(

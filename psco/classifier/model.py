@@ -88,8 +88,8 @@ class Model:
     ----------
     supports
         What it was fitted on.
-    rule
-        Scores queries for every class.
+    rule, rule_name
+        Scores queries for every class, and its name in ``psco.RULES``.
     heads
         Heads of the encoder; None without an encoder.
     adapted
@@ -108,6 +108,7 @@ class Model:
     temperature: float = 1.0
     threshold: float | None = None
     rejects_by_similarity: bool = False
+    rule_name: str = "prototype"
 
     def fit(self) -> None:
         """Fit the rule to the supports now, so that the first prediction is as quick as others."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+from psco.errors import BROKEN_IMPORT, InputError, first_line
 from psco.evaluation.rules import Embeddings
 from psco.files.atomic import atomic_path
 
@@ -60,29 +63,106 @@ class EmbeddedFiles(NamedTuple):
     errors: dict[str, str]
 
 
-def write_features(path: Path, files: EmbeddedFiles) -> None:
-    """Write names, features, support and query representations, and any labels, as .npz."""
+FEATURE_FILES = (".npz", ".npy", ".csv", ".parquet")
+
+
+def check_feature_file(path: Path) -> None:
+    """Raise InputError unless features can be written to a file of this name."""
+    if path.suffix not in FEATURE_FILES:
+        endings = f"{', '.join(FEATURE_FILES[:-1])} or {FEATURE_FILES[-1]}"
+        raise InputError(f"--out takes a file name that ends in {endings}, not {str(path)!r}")
+    if path.suffix == ".parquet":
+        _parquet()
+
+
+def write_features(path: Path, files: EmbeddedFiles, *, raw: bool = False) -> None:
+    """Write features to a file, in the format that its name ends in.
+
+    ``.npz`` holds names, features, support and query representations and any labels; ``.npy`` the
+    features alone, in the order of the files; ``.csv`` and ``.parquet`` are tables with the
+    columns path, label if there are labels, and f0, f1, ...
+
+    Parameters
+    ----------
+    path, files
+        The file, and what to write.
+    raw
+        Whether text in a .csv file is written as it is; see `safe_cell`.
+    """
+    features = files.embeddings.features.numpy()  # (n, width)
+    with atomic_path(path) as aside:
+        if path.suffix == ".npz":
+            with aside.open("wb") as file:
+                np.savez(file, **_arrays(files))  # type: ignore[arg-type]
+        elif path.suffix == ".npy":
+            with aside.open("wb") as file:
+                np.save(file, features)
+        elif path.suffix == ".parquet":
+            arrow, parquet = _parquet()
+            parquet.write_table(arrow.table(_columns(files, features)), aside)
+        else:
+            columns = _columns(files, features)
+            with _open_csv(aside) as file:
+                writer = csv.writer(file)
+                writer.writerow(columns)
+                for row in zip(*(c.tolist() for c in columns.values()), strict=True):
+                    writer.writerow(row if raw else map(safe_cell, row))
+
+
+def safe_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula.
+
+    Text that starts with ``=``, ``+``, ``-``, ``@`` or a control character gets a leading
+    apostrophe: file names and labels may come from strangers. Numbers stay as they are.
+    """
+    if isinstance(value, str) and value[:1] and (value[0] in "=+-@" or value[0] < " "):
+        return f"'{value}"
+    return value
+
+
+def write_rows(path: Path, rows: Iterable[Row], *, raw: bool = False) -> Iterator[Row]:
+    """Yield rows and write them to a CSV file, which appears after the last one.
+
+    Parameters
+    ----------
+    path, rows
+        The file and its rows.
+    raw
+        Whether text is written as it is; see `safe_cell`.
+    """
+    with atomic_path(path) as aside, _open_csv(aside) as file:
+        writer = csv.writer(file)
+        writer.writerow(Row._fields)
+        for row in rows:
+            writer.writerow(row if raw else map(safe_cell, row))
+            yield row
+
+
+def _open_csv(path: Path) -> TextIO:
+    # Names that are not Unicode are written with the bytes they have on disk.
+    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
+
+
+def _arrays(files: EmbeddedFiles) -> dict[str, np.ndarray]:
     arrays = {
         "names": np.array(files.names),
         "features": files.embeddings.features.numpy(),
         "support": files.embeddings.support.numpy(),
         "query": files.embeddings.query.numpy(),
     }
-    if files.labels is not None:
-        arrays["labels"] = files.labels
-    with atomic_path(path) as aside, aside.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays if files.labels is None else {**arrays, "labels": files.labels}
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield rows and write them to a CSV file, which appears after the last one."""
-    # Names that are not Unicode are written with the bytes they have on disk.
-    with (
-        atomic_path(path) as aside,
-        aside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(Row._fields)
-        for row in rows:
-            writer.writerow(row)
-            yield row
+def _columns(files: EmbeddedFiles, features: np.ndarray) -> dict[str, np.ndarray]:
+    labels = {} if files.labels is None else {"label": files.labels}
+    numbers = {f"f{place}": features[:, place] for place in range(features.shape[1])}
+    return {"path": np.array(files.names), **labels, **numbers}
+
+
+def _parquet() -> tuple[ModuleType, ModuleType]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except BROKEN_IMPORT as error:
+        raise InputError(
+            f".parquet files need pyarrow ({first_line(error)}); pip install pyarrow, or write .csv"
+        ) from None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from psco.cli.common import Debug, Device, Images, Json, command, exit_if_failed, write_page
-from psco.errors import InputError, counted, quoted
+from psco.cli.common import Debug, Device, Images, Json, Raw, command, exit_if_failed, write_page
+from psco.errors import InputError, counted, printable, quoted
 
 if TYPE_CHECKING:
     from psco.classifier.results import Row
@@ -22,6 +22,7 @@ def classify(
     images: Images,
     out: Annotated[Path | None, typer.Option("--csv", help="Write a table.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the pictures.")] = None,
+    raw: Raw = False,
     device: Device = "auto",
     as_json: Json = False,
     debug: Debug = False,
@@ -39,7 +40,7 @@ def classify(
     loaded, listing = FewShotClassifier.load(classifier), list_image_files(images)
     rows = classify_files(loaded, listing, device=device, progress=True)
     if out is not None:
-        rows = write_rows(out, rows)
+        rows = write_rows(out, rows, raw=raw)
     sheet = None
     if html is not None:
         from psco.report.classified import ContactSheet
@@ -68,4 +69,5 @@ def classify(
 
 def _print_row(row: Row) -> None:
     probability = "" if row.probability is None else f"\t{row.probability:.3f}"
-    typer.echo(f"{row.path}\t{row.error or row.label}{probability}")
+    label = printable(str(row.error or row.label))
+    typer.echo(f"{printable(row.path)}\t{label}{probability}")

@@ -49,6 +49,12 @@ TaskCount = Annotated[
 Images = Annotated[
     list[Path], typer.Argument(help="Image files and folders, or one .zip or .csv file.")
 ]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw", help="Write text cells of .csv files that look like formulas as they are."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 
 # Options that take several values in a row, `--ways 5 20`, and how to recognise such a value.

@@ -8,35 +8,38 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Device, Images, Json, command, exit_if_failed, print_note
-from psco.errors import InputError, counted
+from psco.cli.common import Debug, Device, Images, Json, Raw, command, exit_if_failed, print_note
+from psco.errors import counted, printable
 
 
 @command
 def embed(
     run: Annotated[Path, typer.Argument(help="Run folder or built-in encoder, see `psco models`.")],
     images: Images,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.npz).")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File to write: .npz, .npy, .csv or .parquet.")
+    ],
+    raw: Raw = False,
     device: Device = "auto",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write the features of images, for other tools.
 
-    The file holds the arrays names, features, support, query and, if there is one folder per
-    class, labels. Exits with 1 if some images cannot be decoded; these are left out.
+    An .npz file holds the arrays names, features, support, query and, if there is one folder per
+    class, labels; .npy holds the features, .csv and .parquet a table. Exits with 1 if some images
+    cannot be decoded; these are left out.
     """
-    if out.suffix != ".npz":
-        raise InputError(f"--out takes a file name that ends in .npz, not {str(out)!r}")
     from psco.classifier.bulk import embed_files, list_image_files
-    from psco.classifier.results import write_features
+    from psco.classifier.results import check_feature_file, write_features
     from psco.evaluation.embed import load
 
+    check_feature_file(out)
     listing = list_image_files(images)
     embedded = embed_files(load(run), listing, device=device, progress=True)
-    write_features(out, embedded)
+    write_features(out, embedded, raw=raw)
     for path, error in embedded.errors.items():
-        print_note(f"left out: {path}: {error}")
+        print_note(printable(f"left out: {path}: {error}"))
     width = embedded.embeddings.features.shape[1]
     result = {"features": str(out), "images": len(embedded.names), "width": width}
     if as_json:
