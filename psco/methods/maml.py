@@ -49,7 +49,8 @@ class MAML(Method):
         Step size, and number of steps in training and at test time. The published rate, 0.05, is
         for a network that averages its last feature maps. On Conv4, whose features are the maps
         themselves, it overshoots and hardly learns. Of the rates tried on Omniglot's training
-        classes, 0.002 and 0.004 were the best.
+        classes, 0.002 and 0.004 were the best. On Conv5 and miniImageNet 0.01 works, see the recipe
+        ``miniimagenet-maml``.
     first_order
         Whether to ignore the gradient through the steps (FOMAML).
     statistics

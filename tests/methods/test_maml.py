@@ -208,6 +208,15 @@ def test_a_task_of_fewer_ways_uses_the_first_outputs_only():
     torch.testing.assert_close(answer(method, rule), before)
 
 
+def test_training_from_scratch_takes_the_rate_and_steps_of_its_recipe(few_glyphs):
+    changes = ["method={name: scratch, rate: 0.02, steps: 3}", "backbone.width=4"]
+    encoder = Encoder.untrained(load_recipe("glyphs", changes))
+    report = psco.evaluate(encoder, few_glyphs, tasks=2, queries=2)
+    assert (report.options["rate"], report.options["steps"]) == (0.02, 3)
+    report = psco.evaluate(encoder, few_glyphs, tasks=2, queries=2, options={"rate": 0.5})
+    assert report.options["rate"] == 0.5
+
+
 def test_training_from_scratch_forgets_what_the_network_has_learnt():
     method, other = maml(), maml()
     with torch.no_grad():

@@ -82,7 +82,7 @@ class FromScratch:
     """
 
     steps: int = 200
-    rate: float = 0.1
+    rate: float = 0.01
     statistics: Statistics = "support"
     seed: int = 0
     needs_pixels: ClassVar[bool] = True
