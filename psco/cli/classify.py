@@ -57,7 +57,7 @@ def classify(
         failed += bool(row.error)
         counts.update([] if row.error else [str(row.label)])
     if html is not None and sheet is not None:
-        write_page(html, sheet.page(str(classifier)))
+        write_page(html, sheet.page(str(classifier), html.parent))
     if as_json:
         typer.echo("]")
     elif out is not None or html is not None:

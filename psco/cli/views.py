@@ -45,5 +45,5 @@ def views(
     if as_json:
         typer.echo(json.dumps({"sheet": str(out), "blank": sheet.blank}))
     else:
-        blank = ", ".join(f"{share:.1%} of {name}" for name, share in sheet.blank.items())
+        blank = ", ".join(f"{fraction:.1%} of {name}" for name, fraction in sheet.blank.items())
         typer.echo(f"{out}: views of a single colour: {blank}")

@@ -1,1 +1,1 @@
-"""Results that people would rather look at than read."""
+"""Pages and plots: results as self-contained HTML files and pictures."""

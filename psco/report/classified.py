@@ -1,12 +1,14 @@
-"""The page of classified pictures: a contact sheet of what is worth a look."""
+"""The page of classified pictures: the most doubtful first, with filters by class and doubt."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from html import escape
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
+from urllib.parse import quote
 
 from psco.classifier import FewShotClassifier
 from psco.classifier.bulk import encoder_of
@@ -15,75 +17,109 @@ from psco.classifier.results import Row
 from psco.data.reading.decode import decode_image
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
-from psco.errors import InputError
+from psco.errors import InputError, counted
+from psco.report.filters import SCRIPT, filter_panel
 from psco.report.gallery import picture
 from psco.report.page import Part, number_table, page
 
-_SHOWN = 150  # pictures of a kind
-_LABELS_LISTED = 30
+_PICTURED = 600  # files shown with a picture
+_LISTED = 20_000  # files on the page
+_FAILURES = 500  # files listed with their errors
 _SIDE = 96  # pixels
+_KINDS = ("differs", "unknown", "plain", "agrees")  # in the order of the page
 
 
 class _Card(NamedTuple):
     place: int  # of the file in the listing
     row: Row
-    truth: str | None  # the class that is told by the folder, if any
+    truth: str | None  # the class that the folder or the listing names, if the classifier has it
+
+    @property
+    def kind(self) -> str:
+        """Whether the label differs from or agrees with the folder, is unknown, or unverified."""
+        if self.row.label == UNKNOWN and self.row.probability is None:
+            return "unknown"
+        if self.truth is None:
+            return "plain"
+        return "agrees" if self.truth == str(self.row.label) else "differs"
+
+    @property
+    def probability(self) -> float:
+        """Of the label; of the likeliest class if the label is unknown."""
+        row = self.row
+        chance = row.runner_up_probability if self.kind == "unknown" else row.probability
+        return chance or 0.0
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Doubtful cards come first; of the labels that differ, the most probable."""
+        first = {"differs": 0, "unknown": 1}.get(self.kind, 2)
+        chance = -self.probability if self.kind == "differs" else self.probability
+        return first, chance, self.place
 
 
 class ContactSheet:
-    """Looks at rows as they pass and keeps the most doubtful: a few hundred, however many pass.
+    """Collects rows as they pass and writes the page; memory is limited for any number of rows.
 
     Parameters
     ----------
     classifier
-        That the rows come from.
+        The classifier of the rows.
     listing
-        The files, as many as there will be rows and in the same order. The true class of a file is
-        the one in the listing, else the name of its folder, where this is a class of the
-        classifier.
+        The files, one for each row in the same order. The true class of a file is the one in the
+        listing, or else the name of its folder, if the classifier has such a class.
     """
 
     def __init__(self, classifier: FewShotClassifier, listing: Listing) -> None:
         self._classifier, self._listing = classifier, listing
         self._classes = set(map(str, classifier.classes_.tolist()))
         self._labels: Counter[str] = Counter()
-        self._numbers: Counter[str] = Counter()  # of all cards of a kind
-        self._cards: dict[str, list[_Card]] = {}  # of those that are kept
-        self._told = self._right = 0
+        self._kinds: Counter[str] = Counter()
+        self._cards: list[_Card] = []
+        self._failures: list[Row] = []
+        self._failed = 0
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Pass rows on."""
         for place, row in enumerate(rows):
-            self._add(_Card(place, row, self._truth(place, row)))
+            if row.error:
+                self._failed += 1
+                self._failures = [*self._failures, row][:_FAILURES]
+            else:
+                self._add(_Card(place, row, self._truth(place, row)))
             yield row
 
-    def page(self, name: str) -> str:
-        """Write the page on all rows that have passed; ``name`` is that of the classifier."""
-        parts = [
-            Part("Labels", self._summary(), self._table()),
-            *self._sheet("wrong", "Wrong", "The folder tells another class. Surest first."),
-            *self._sheet("unknown", "Unknown", "Like no class enough. Least likely first."),
-            *self._sheet("plain", "Classified", "Least sure first."),
-            *self._failures(),
-        ]
-        lead = (
-            f"{self._numbers.total()} pictures, classified by {name}. Below each are its label, "
-            "how probable that is and what else it could be; in its corner is the support most "
-            "like it."
+    def page(self, name: str, folder: Path | None = None) -> str:
+        """Return the page about all rows that have passed.
+
+        Parameters
+        ----------
+        name
+            Name of the classifier.
+        folder
+            Where the page will be saved, for links to the files; None for a page without links.
+        """
+        cards = sorted(self._cards, key=lambda card: card.order)[:_LISTED]
+        pictured, others = cards[:_PICTURED], cards[_PICTURED:]
+        body = (
+            f'<div class="browse"><div><div class="sheet">{self._sheet(pictured, folder)}</div>'
+            f"{self._list(others, folder)}</div>{filter_panel(self._labels, self._kinds)}</div>"
         )
-        return page("Classified pictures", lead, parts, "Made by psco classify.")
+        parts = [Part("Pictures", self._summary(len(cards)), body), *self._failed_part()]
+        lead = (
+            f"{counted(self._labels.total() + self._failed, 'picture')}, classified by {name}. "
+            "Below each picture: its label, the probability of the label, and the second choice. "
+            "In the corner: the most similar support."
+        )
+        foot = "Written by psco classify."
+        return page("Classified pictures", lead, parts, foot, script=SCRIPT, broad=True)
 
     def _add(self, card: _Card) -> None:
-        row, kind = card.row, _kind(card)
-        self._numbers[kind] += 1
-        if not row.error:
-            self._labels[str(row.label)] += 1
-            self._told += card.truth is not None
-            self._right += str(row.label) == card.truth
-        cards = self._cards.setdefault(kind, [])
-        cards.append(card)
-        if len(cards) >= 2 * _SHOWN:
-            self._cards[kind] = _first(cards)
+        self._labels[str(card.row.label)] += 1
+        self._kinds[card.kind] += 1
+        self._cards.append(card)
+        if len(self._cards) >= 2 * _LISTED:
+            self._cards = sorted(self._cards, key=lambda card: card.order)[:_LISTED]
 
     def _truth(self, place: int, row: Row) -> str | None:
         labels = self._listing.labels
@@ -93,26 +129,18 @@ class ContactSheet:
             name = self._listing.classes[labels[place]]
         return name if name in self._classes else None
 
-    def _summary(self) -> str:
-        if not self._told:
-            return "Counts."
-        share = self._right / self._told
-        return (
-            f"Counts. Folders tell the class of {self._told} pictures; {self._right} of them "
-            f"({share:.1%}) are classified so."
-        )
+    def _summary(self, shown: int) -> str:
+        text = "The most doubtful first."
+        if verified := self._kinds["agrees"] + self._kinds["differs"]:
+            text += (
+                f" The folders name the class of {counted(verified, 'picture')}; "
+                f"{self._kinds['agrees']} labels agree ({self._kinds['agrees'] / verified:.1%})."
+            )
+        if missing := self._labels.total() - shown:
+            text += f" {missing} of the most certain pictures are not on this page; see --csv."
+        return text
 
-    def _table(self) -> str:
-        common = self._labels.most_common(_LABELS_LISTED)
-        rows = [[label, str(number)] for label, number in common]
-        if others := self._labels.total() - sum(number for _, number in common):
-            rows.append([f"{len(self._labels) - len(common)} others", str(others)])
-        return number_table(["label", "pictures"], rows)
-
-    def _sheet(self, kind: str, heading: str, text: str) -> list[Part]:
-        cards = _first(self._cards.get(kind, []))
-        if not cards:
-            return []
+    def _sheet(self, cards: list[_Card], folder: Path | None) -> str:
         image = encoder_of(self._classifier).recipe.image
         side = min(_SIDE, image.source_size)
         pictures = each_file(
@@ -122,32 +150,42 @@ class ContactSheet:
             title="",
             progress=False,
         )
-        body = "".join(
-            self._card(card, kind, "" if isinstance(pixels, InputError) else picture(pixels))
+        return "".join(
+            self._figure(card, "" if isinstance(pixels, InputError) else picture(pixels), folder)
             for card, pixels in zip(cards, pictures, strict=True)
         )
-        about = f"{text} {self._extent(kind, cards)}"
-        return [Part(heading, about, f'<div class="sheet">{body}</div>')]
 
-    def _card(self, card: _Card, kind: str, image: str) -> str:
-        row = card.row
-        chance = row.runner_up_probability if kind == "unknown" else row.probability
-        chance = chance or 0.0
-        if kind == "unknown":
-            second = f"{row.runner_up}? {chance:.0%}"
-        elif row.runner_up is None:
-            second = ""
+    def _figure(self, card: _Card, image: str, folder: Path | None) -> str:
+        row, chance = card.row, card.probability
+        if card.kind == "unknown":
+            percent, second = "", f"{row.runner_up}? {chance:.0%}"
         else:
-            second = f"or {row.runner_up} {row.runner_up_probability:.0%}"
-        truth = "" if card.truth in (None, str(row.label)) else f"is {card.truth}"
-        share = "" if kind == "unknown" else f" {chance:.0%}"
+            percent, second = f" {chance:.0%}", ""
+            if row.runner_up is not None:
+                second = f"or {row.runner_up} {row.runner_up_probability or 0.0:.0%}"
+        truth = f"folder: {card.truth}" if card.truth not in (None, str(row.label)) else ""
+        name = _linked(PurePath(row.path).name, row.path, folder)
         return (
-            f'<figure class="{kind}" title="{escape(row.path)}">'
+            f'<figure class="card {card.kind}" {_data(card)} title="{escape(row.path)}">'
             f'<div class="shot">{image}<span class="near">{self._support(row)}</span></div>'
-            f"<b>{escape(str(row.label))}</b>{share}"
+            f"<b>{escape(str(row.label))}</b>{percent}"
             f'<div class="bar"><i style="width:{chance:.0%}"></i></div>'
             f'<small>{escape(second)}</small><small class="truth">{escape(truth)}</small>'
-            f'<small class="file">{escape(PurePath(row.path).name)}</small></figure>'
+            f"<small>{name}</small></figure>"
+        )
+
+    def _list(self, cards: list[_Card], folder: Path | None) -> str:
+        if not cards:
+            return ""
+        rows = "".join(
+            f"<tr {_data(card)}><td>{_linked(card.row.path, card.row.path, folder)}</td>"
+            f"<td>{escape(str(card.row.label))}</td><td>{card.probability:.0%}</td></tr>"
+            for card in cards
+        )
+        return (
+            f"<details><summary>{len(cards)} more files, without pictures</summary>"
+            f'<table class="numbers texts"><thead><tr><th>file</th><th>label</th>'
+            f"<th>probability</th></tr></thead><tbody>{rows}</tbody></table></details>"
         )
 
     def _support(self, row: Row) -> str:
@@ -156,37 +194,24 @@ class ContactSheet:
             return ""
         return picture(images[names.index(row.nearest_support)])
 
-    def _failures(self) -> list[Part]:
-        cards = _first(self._cards.get("failed", []))
-        if not cards:
+    def _failed_part(self) -> list[Part]:
+        if not self._failed:
             return []
-        rows = [[card.row.path, card.row.error] for card in cards]
-        about = f"These could not be decoded. {self._extent('failed', cards)}"
-        return [Part("Without a result", about, number_table(["file", "error"], rows))]
-
-    def _extent(self, kind: str, cards: list[_Card]) -> str:
-        number = self._numbers[kind]
-        if len(cards) == number:
-            return f"All {number} are shown."
-        return f"{len(cards)} of {number} are shown, {number - len(cards)} are not."
+        rows = [[row.path, row.error] for row in self._failures]
+        text = f"{counted(self._failed, 'file')} could not be decoded."
+        if self._failed > len(rows):
+            text += f" The first {len(rows)} are listed."
+        return [Part("Without a result", text, number_table(["file", "error"], rows, texts=True))]
 
 
-def _kind(card: _Card) -> str:
-    row = card.row
-    if row.error:
-        return "failed"
-    if row.label == UNKNOWN and row.probability is None:
-        return "unknown"
-    return "plain" if card.truth in (None, str(row.label)) else "wrong"
+def _data(card: _Card) -> str:
+    label = escape(str(card.row.label))
+    return f'data-label="{label}" data-kind="{card.kind}" data-chance="{card.probability:.4f}"'
 
 
-def _first(cards: list[_Card]) -> list[_Card]:
-    """Return the cards of one kind that come first on the page."""
-
-    def order(card: _Card) -> tuple[float, int]:
-        row = card.row
-        chance = row.runner_up_probability if row.probability is None else row.probability
-        sign = -1 if _kind(card) == "wrong" else 1
-        return sign * (chance or 0.0), card.place
-
-    return sorted(cards, key=order)[:_SHOWN]
+def _linked(text: str, path: str, folder: Path | None) -> str:
+    """Return a link to a file from a page in ``folder``; plain text if there is no such file."""
+    if folder is None or not Path(path).is_file():
+        return escape(text)
+    relative = Path(os.path.relpath(path, folder)).as_posix()
+    return f'<a href="{escape(quote(relative, errors="surrogateescape"))}">{escape(text)}</a>'

@@ -1,4 +1,4 @@
-"""A comparison as Markdown and as a page with bars."""
+"""A comparison as Markdown and as a page with plots."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from psco.report.page import Part, number_table, page
 from psco.report.plots import comparison_plot
 
 LEGEND = (
-    "Percent with 95 % intervals. ▲ and ▼: better and worse than the first row by a paired "
-    "interval on the same tasks that leaves out zero. In brackets: the paper's number after its "
-    "full training."
+    "Percent with 95 % intervals. ▲ and ▼: significantly better or worse than the first row (the "
+    "95 % interval of the paired difference on the same tasks excludes zero). In brackets: the "
+    "paper's number, if training and test are those of the paper."
 )
 
 
 def cell(comparison: Comparison, row: Row, setting: Setting) -> str:
-    """Write an accuracy with its interval, its mark and the paper's number."""
-    report = row.results.get(setting)
-    if report is None:
+    """Return an accuracy with its interval, its mark and the paper's number."""
+    result = row.results.get(setting)
+    if result is None:
         return "–"
     gap = comparison.difference(row, setting)
     mark = "" if gap is None or not gap.significant else (" ▲" if gap.mean > 0 else " ▼")
     paper = ""
     if setting in row.paper:
-        other = is_transductive(row.method) and not report.transductive
+        other = is_transductive(row.method) and not result.transductive
         paper = f" [{row.paper[setting]:.2f}{', transductive' if other else ''}]"
-    return f"{report.mean:.2f} ± {report.ci95:.2f}{mark}{paper}"
+    return f"{result.mean:.2f} ± {result.ci95:.2f}{mark}{paper}"
 
 
 def difference_cell(comparison: Comparison, row: Row, setting: Setting) -> str:
-    """Write the paired difference to the first row."""
+    """Return the paired difference from the first row."""
     gap = comparison.difference(row, setting)
     return "–" if gap is None else f"{gap.mean:+.2f} ± {gap.ci95:.2f}"
 
@@ -42,7 +42,7 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
     Parameters
     ----------
     comparison
-        What to show.
+        The runs and their results.
     write
         `cell` or `difference_cell`.
     """
@@ -50,7 +50,7 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
     head += [f"{ways}-way {shots}-shot" for ways, shots in comparison.settings]
     rows = []
     for row in comparison.rows:
-        numbers = {report.tasks for report in row.results.values()}
+        numbers = {result.tasks for result in row.results.values()}
         rows.append(
             [
                 row.title if row.name == row.method else f"{row.title} ({row.name})",
@@ -65,16 +65,16 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """Write both tables, accuracies and differences, with a legend."""
+    """Return both tables, accuracies and differences, with a legend."""
     first = comparison.rows[0]
     return "\n".join(
         [
-            f"{comparison.data} ({comparison.split}), {comparison.queries} queries of each class, "
+            f"{comparison.data} ({comparison.split}), {comparison.queries} queries per class, "
             f"seed {comparison.seed}. {LEGEND}",
             "",
             *_lines(*table(comparison)),
             "",
-            f"Paired differences to {first.title} under {first.rule}, in points:",
+            f"Paired differences from {first.title} under {first.rule}, in percentage points:",
             "",
             *_lines(*table(comparison, difference_cell)),
             "",
@@ -87,7 +87,7 @@ def _lines(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """Write the page: bars with intervals, then the two tables."""
+    """Return the page: bars with intervals, then the two tables."""
     own = [row for row in comparison.rows if row.own_rule]
     common = [row for row in comparison.rows if not row.own_rule]
     parts = [
@@ -101,29 +101,27 @@ def comparison_page(comparison: Comparison) -> str:
         rule = common[0].rule
         parts.append(
             Part(
-                f"All under the rule {rule}",
-                "The same, with the features of each backbone and one common rule.",
+                f"All methods under the rule {rule}",
+                "The same tasks, with the features of each backbone and one rule for all.",
                 comparison_plot([(row.title, row.results) for row in common], comparison.settings),
             )
         )
     parts += [
-        Part("Accuracies", LEGEND, _wide_table(*table(comparison))),
+        Part("Accuracies", LEGEND, number_table(*table(comparison), strong=0)),
         Part(
-            f"Paired differences to {comparison.rows[0].title}",
-            "In points, with 95 % intervals over the same tasks.",
-            _wide_table(*table(comparison, difference_cell)),
+            f"Paired differences from {comparison.rows[0].title}",
+            "In percentage points, with 95 % intervals over the same tasks.",
+            number_table(*table(comparison, difference_cell)),
         ),
     ]
     lead = (
         f"{len(own)} methods on the same tasks: {comparison.data} ({comparison.split}), "
-        f"{comparison.queries} queries of each class, seed {comparison.seed}."
+        f"{comparison.queries} queries per class, seed {comparison.seed}."
     )
-    return page("Methods compared", lead, parts, "All settings are in the run folders.")
-
-
-def _wide_table(head: list[str], rows: list[list[str]]) -> str:
-    # What is in brackets gets a line of its own, so that the columns stay narrow.
-    def lines(text: str) -> str:
-        return text.replace(" [", "\n[").replace(" (", "\n(").replace(", transd", ",\ntransd")
-
-    return number_table(head, [[*map(lines, row)] for row in rows], strong=0, wide=True)
+    return page(
+        "Comparison of methods",
+        lead,
+        parts,
+        "The settings are in config.yaml of each run folder.",
+        broad=True,
+    )

@@ -1,4 +1,4 @@
-"""The page of an evaluation: numbers, accuracy over shots, tasks, and a map of unseen classes."""
+"""The page of an evaluation: accuracy, tasks, confusion matrix, reliability and a map."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from psco.data import ImageSet
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Embedder, Encoder
-from psco.evaluation.evaluate import embeddings_for
+from psco.evaluation.evaluate import classify_tasks, embeddings_for
 from psco.evaluation.result import Report
-from psco.evaluation.rules import RULES, Embeddings, SupportSet
+from psco.evaluation.rules import RULES, Embeddings, Rule, SupportSet
+from psco.report.confusion import confusion_counts, confusion_table
 from psco.report.gallery import task_rows
 from psco.report.maps import embedding_map
 from psco.report.page import Part, number_table, page
@@ -29,72 +30,79 @@ from psco.training.collapse import run_warning
 
 _QUERIES_SHOWN = 12
 _TASKS_FOR_TRUST = 100
-_CLASSES_MAPPED, _IMAGES_MAPPED = 12, 15  # and images of each class
+_TASKS_FOR_CONFUSION = 500
+_CLASSES_MAPPED = 12
+_IMAGES_MAPPED = 15  # per class
 
 
 def evaluation_page(
-    model: Embedder, images: ImageSet, drawn: Sequence[Tasks], reports: Sequence[Report], name: str
+    model: Embedder, images: ImageSet, drawn: Sequence[Tasks], results: Sequence[Report], name: str
 ) -> str:
-    """Write the page.
+    """Return the page of an evaluation.
 
     Parameters
     ----------
     model, images
         What was evaluated, and on what.
-    drawn, reports
-        The tasks of every setting and what came out.
+    drawn, results
+        The tasks and the result of each setting.
     name
-        What to call the model.
+        Name of the model.
     """
-    first = reports[0]
-    points = embeddings_for(RULES[first.rule](**first.options), model, images)
-    kind = "transductive" if first.transductive else "inductive"
-    rows = [
-        [f"{r.ways}-way {r.shots}-shot", f"{r.mean:.2f} ± {r.ci95:.2f}", str(r.tasks)]
-        for r in reports
-    ]
-    left_out = max(report.left_out for report in reports)
+    first = results[0]
+    rule = RULES[first.rule](**first.options)
+    embeddings = embeddings_for(rule, model, images)
     parts = [
-        Part(
-            "Accuracy",
-            f"Percent with 95 % intervals; rule {first.rule} ({kind}), {first.queries} queries of "
-            f"each class, seed {first.seed}; {left_out} classes have too few images and are left "
-            "out.",
-            shots_plot([report.as_dict() for report in reports])
-            + number_table(["setting", "accuracy", "tasks"], rows),
-        ),
+        _accuracy(results),
         Part(
             "Tasks",
-            "The first task of each setting, not chosen. Left, in blue, the supports of each "
-            "class; then queries, green where the prediction is right, red where it is wrong, with "
-            "the class it was taken for in the corner and the probability of the prediction below. "
-            "Dashed, and orange if right, is what a classifier with an automatic threshold would "
-            "call unknown.",
-            "".join(_task(points, images, tasks, model, first) for tasks in drawn),
+            "The first task of each setting, not selected. Left, in blue: the supports of each "
+            "class. Right: the queries, green if the prediction is right and red if it is wrong, "
+            "with the predicted class in the corner and the probability below. Dashed (orange if "
+            "right): a classifier with an automatic threshold would answer unknown.",
+            "".join(_task(embeddings, images, tasks, model, first) for tasks in drawn),
         ),
+        _confusion(embeddings, images, drawn[0], rule, model),
         Part(
-            "Map",
-            f"Up to {_CLASSES_MAPPED} of the classes, laid out by the two main directions of their "
-            "support representations. Frames tell the classes apart.",
-            _map(points, images),
+            "Embeddings",
+            f"Up to {_CLASSES_MAPPED} classes, placed by the first two principal components of "
+            "their embeddings. The frame shows the class.",
+            _map(embeddings, images),
         ),
     ]
     if isinstance(model, Encoder) and first.rule == "prototype":
-        parts.insert(2, _trust(model, images, reports, points))
+        parts.insert(3, _trust(model, images, results, embeddings))
     lead = f"{name} on {images.name} ({images.split}): {len(images.classes)} classes."
     folder = model.folder if isinstance(model, Encoder) else None
     warning = None if folder is None else run_warning(folder)
     return page("Few-shot evaluation", lead, parts, f"Settings {first.hash}.", warning)
 
 
+def _accuracy(results: Sequence[Report]) -> Part:
+    first = results[0]
+    rows = [
+        [f"{r.ways}-way {r.shots}-shot", f"{r.mean:.2f} ± {r.ci95:.2f}", str(r.tasks)]
+        for r in results
+    ]
+    left_out = max(result.left_out for result in results)
+    note = f" {left_out} classes have too few images and are left out." if left_out else ""
+    return Part(
+        "Accuracy",
+        f"Percent with 95 % intervals. Rule {first.how}, {first.queries} queries per class, seed "
+        f"{first.seed}.{note}",
+        shots_plot([result.as_dict() for result in results])
+        + number_table(["setting", "accuracy", "tasks"], rows),
+    )
+
+
 def _task(
-    points: Embeddings, images: ImageSet, tasks: Tasks, model: Embedder, about: Report
+    embeddings: Embeddings, images: ImageSet, tasks: Tasks, model: Embedder, result: Report
 ) -> str:
     ways, shots = tasks.setting
     support, query = tasks.support[0], tasks.query[0]  # (N, K), (N, Q)
-    known, asked = (points[torch.from_numpy(part).reshape(-1)] for part in (support, query))
+    known, asked = (embeddings[torch.from_numpy(part).reshape(-1)] for part in (support, query))
     labels = np.arange(ways).repeat(shots)  # (NK,)
-    chances, rejected = _judge(known, labels, asked, model, about)  # (NQ, N), (NQ,)
+    chances, rejected = _predict(known, labels, asked, model, result)  # (NQ, N), (NQ,)
     chances = chances.reshape(*query.shape, ways)[:, :_QUERIES_SHOWN]
     body = task_rows(
         images.images,
@@ -104,31 +112,27 @@ def _task(
         chances.max(axis=2),
         rejected.reshape(query.shape)[:, :_QUERIES_SHOWN],
     )
-    return f'<p class="note">{ways}-way {shots}-shot</p><table class="task">{body}</table>'
+    return f'<h3>{ways}-way {shots}-shot</h3><table class="task">{body}</table>'
 
 
-def _judge(
-    known: Embeddings, labels: np.ndarray, asked: Embeddings, model: Embedder, about: Report
+def _predict(
+    known: Embeddings, labels: np.ndarray, asked: Embeddings, model: Embedder, result: Report
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a classifier says: probabilities (Q, N), and whether it rejects, (Q,)."""
-    rule = RULES[about.rule](**about.options)
+    """Return a classifier's probabilities (Q, N), and whether it rejects a query, (Q,)."""
+    rule = RULES[result.rule](**result.options)
     if not getattr(rule, "needs_pixels", False):
-        prediction = _classifier(Supports(known, labels), model, about).predict(asked)
+        prediction = _fit(Supports(known, labels), model, result).predict(asked)
         return prediction.probabilities, prediction.rejected
-    # Rules that train whole networks are not for classifiers: their scores are all there is.
+    # Classifiers do not have the rules that train whole networks, so only scores are available.
+    support, query = (some[torch.arange(len(some))[None]] for some in (known, asked))
     classes = torch.from_numpy(labels)[None]
-    support, query = (points[torch.arange(len(points))[None]] for points in (known, asked))
-    own, scores = (
-        rule(SupportSet(support, classes, int(labels.max()) + 1, model.heads), some)[0]
-        .double()
-        .numpy()
-        for some in (support, query)
-    )
+    task = SupportSet(support, classes, int(labels.max()) + 1, model.heads)
+    own, scores = (rule(task, some)[0].double().numpy() for some in (support, query))
     chances = probabilities(scores, default_temperature(own, labels))
     return chances, np.zeros(len(asked), dtype=bool)
 
 
-def _classifier(supports: Supports, model: Embedder, about: Report) -> Model:
+def _fit(supports: Supports, model: Embedder, result: Report) -> Model:
     calibration = open_encoder(model)[1] if isinstance(model, Encoder) else None
 
     def fit(reject_below: str | None) -> Model:
@@ -136,9 +140,9 @@ def _classifier(supports: Supports, model: Embedder, about: Report) -> Model:
             supports,
             heads=model.heads,
             calibration=calibration,
-            random=RandomState(about.seed),
-            rule=about.rule,
-            rule_options=about.options,
+            random=RandomState(result.seed),
+            rule=result.rule,
+            rule_options=result.options,
             reject_below=reject_below,
         )
 
@@ -148,27 +152,46 @@ def _classifier(supports: Supports, model: Embedder, about: Report) -> Model:
         return fit(None)
 
 
-def _trust(model: Encoder, images: ImageSet, reports: Sequence[Report], points: Embeddings) -> Part:
+def _confusion(
+    embeddings: Embeddings, images: ImageSet, tasks: Tasks, rule: Rule, model: Embedder
+) -> Part:
+    assert images.labels is not None
+    # Slow rules classify one batch of tasks.
+    tasks = tasks.first(getattr(rule, "tasks_at_once", _TASKS_FOR_CONFUSION))
+    predicted = classify_tasks(embeddings, tasks, rule, model.heads).numpy()
+    counts = confusion_counts(predicted, tasks, images.labels, len(images.classes))
+    ways, shots = tasks.setting
+    return Part(
+        "Confusion",
+        f"Predictions in percent of the queries of each class (row), over {len(tasks)} tasks, "
+        f"{ways}-way {shots}-shot. Two classes can be confused only in tasks that have both. Of "
+        "many classes the least accurate are shown.",
+        confusion_table(counts, images.classes),
+    )
+
+
+def _trust(
+    model: Encoder, images: ImageSet, results: Sequence[Report], embeddings: Embeddings
+) -> Part:
     try:
         qualities = [
             open_set_quality(
-                model, images, r.ways, r.shots, r.queries, _TASKS_FOR_TRUST, r.seed, points
+                model, images, r.ways, r.shots, r.queries, _TASKS_FOR_TRUST, r.seed, embeddings
             )
-            for r in reports
+            for r in results
         ]
-    except InputError as error:  # too few classes for foreign ones, or a run not calibrated
+    except InputError as error:  # too few classes for foreign ones, or a run without calibration
         return Part("Confidence and unknown classes", f"Not measured: {error}.", "")
     return trust_part(qualities)
 
 
-def _map(points: Embeddings, images: ImageSet) -> str:
+def _map(embeddings: Embeddings, images: ImageSet) -> str:
     assert images.labels is not None
     classes = np.unique(images.labels)[:_CLASSES_MAPPED]
     chosen = np.concatenate(
-        [np.flatnonzero(images.labels == name)[:_IMAGES_MAPPED] for name in classes]
+        [np.flatnonzero(images.labels == label)[:_IMAGES_MAPPED] for label in classes]
     )
-    # Rules that train whole networks see pixels, and these are no representations of supports.
-    vectors = (points.support if points.support.shape[-1] else points.features)[
-        torch.from_numpy(chosen)
-    ]
-    return embedding_map(images.images[chosen], vectors, images.labels[chosen])
+    # Rules that train whole networks have pixels, which are features without heads.
+    has_heads = embeddings.support.shape[-1] > 0
+    vectors = (embeddings.support if has_heads else embeddings.features)[torch.from_numpy(chosen)]
+    return embedding_map(images.images[chosen], vectors, images.labels[chosen], images.classes)

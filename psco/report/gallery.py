@@ -1,4 +1,4 @@
-"""Pictures of few-shot tasks: the supports, and the queries marked right or wrong."""
+"""Pictures inside pages, and few-shot tasks drawn with them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from PIL import Image
 
 from psco.data.imageset import ImageArray
 
+_PHOTO_SIDE = 64  # pixels; larger colour pictures are stored as JPEG
+
 
 def task_rows(
     images: ImageArray,
@@ -19,7 +21,7 @@ def task_rows(
     confidence: np.ndarray | None = None,
     rejected: np.ndarray | None = None,
 ) -> str:
-    """Write one task as rows of an HTML table, one row for each class.
+    """Return one task as rows of an HTML table, one row per class.
 
     Parameters
     ----------
@@ -32,9 +34,9 @@ def task_rows(
     predicted
         (N, Q) predicted class of each, 0..N−1.
     confidence
-        (N, Q) probability of each prediction, in [0, 1]; shown below the query.
+        (N, Q) probability of each prediction, in [0, 1], shown below the query.
     rejected
-        (N, Q) whether a query would be called unknown; marked beside right and wrong.
+        (N, Q) whether a query would be labelled unknown, shown by a dashed frame.
     """
     rows = []
     for true, (shots, queries, answers) in enumerate(zip(support, query, predicted, strict=True)):
@@ -56,12 +58,18 @@ def task_rows(
 
 
 def picture(pixels: np.ndarray) -> str:
-    """Write an image (H, W, C) uint8 as an inline PNG."""
-    return f'<img src="{png_address(pixels)}" alt="">'
+    """Return an inline picture of an image (H, W, C) uint8."""
+    return f'<img src="{picture_address(pixels)}" alt="">'
 
 
-def png_address(pixels: np.ndarray) -> str:
-    """Return a ``data:`` address that holds an image (H, W, C) uint8 as PNG."""
+def picture_address(pixels: np.ndarray) -> str:
+    """Return a ``data:`` address that holds an image (H, W, C) uint8.
+
+    Large colour images are stored as JPEG, which takes a quarter of the space; all others as PNG.
+    """
+    is_photo = pixels.shape[-1] == 3 and pixels.shape[0] > _PHOTO_SIDE
     file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image.save(file, "JPEG" if is_photo else "PNG", **({"quality": 85} if is_photo else {}))
+    kind = "jpeg" if is_photo else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""The part of a page that says how far probabilities and rejections can be trusted."""
+"""The part of a page about the reliability of probabilities and rejections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from psco.classifier import OpenSetQuality
 from psco.report.page import Part, number_table
 from psco.report.plots import reliability_plot
 
-_HEAD = ["", "accuracy", "calibration error", "AUROC", "genuine rejected", "foreign rejected"]
+_HEAD = ["setting", "accuracy", "calibration error", "AUROC", "own rejected", "foreign rejected"]
 
 
 def trust_part(qualities: Sequence[OpenSetQuality]) -> Part:
-    """Write the part: a table with a row for each setting, and the first one's reliability."""
+    """Return the part: a reliability plot of the first setting and a row for each setting."""
     first = qualities[0]
     rows = [
         [
@@ -27,11 +27,11 @@ def trust_part(qualities: Sequence[OpenSetQuality]) -> Part:
     ]
     return Part(
         "Confidence and unknown classes",
-        f"Classifiers as people make them, {first.tasks} of each kind, and as many pictures of "
-        "foreign classes as of their own. Calibration error: how far the probability of a "
-        "prediction is from how often it is right. AUROC: how well similarity separates own from "
-        "foreign classes (0.5 is chance, 1 perfect). The last two columns are for an automatic "
-        "threshold, which aims at 5 % of the genuine pictures.",
+        f"{first.tasks} classifiers per setting, each tested on as many images of foreign classes "
+        "as of its own. Calibration error: the mean difference between the probability of a "
+        "prediction and its accuracy. AUROC: how well similarity separates own from foreign "
+        "classes (0.5 is chance, 1 is perfect). The last two columns are for the automatic "
+        "threshold, which aims to reject 5 % of the images of own classes.",
         reliability_plot(first.reliability, f"{first.ways}-way {first.shots}-shot")
         + number_table(_HEAD, rows),
     )

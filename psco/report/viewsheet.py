@@ -1,4 +1,4 @@
-"""A picture of what a recipe's views do to images: originals beside samples of both views."""
+"""A sheet of pictures: original images beside samples of both views of a recipe."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from psco.recipes.build import build_views
 from psco.recipes.recipe import Recipe, default_recipe, load_recipe
 from psco.views import blank_fraction, check_views, resize, step_generator, to_batch
 
-CELL = 84  # least side of a picture on the sheet, in pixels
-GAP, MARGIN, LINE = 4, 12, 18  # between pictures, around all, height of a line of text
-PAPER, TEXT = (232, 234, 238), (50, 50, 50)  # grey, so that white pictures have an edge
-SAMPLED = 256  # images among which views of one colour are counted
+CELL = 84  # smallest side of a picture on the sheet, in pixels
+GAP = 4  # between pictures
+MARGIN = 12  # around the sheet
+LINE = 18  # height of a line of text
+PAPER = (232, 234, 238)  # grey, so that white pictures have a visible edge
+TEXT = (50, 50, 50)
+SAMPLED = 256  # images in which blank views are counted
 FORMATS = (".png", ".jpg", ".jpeg", ".webp")
 
 
 @dataclass(frozen=True)
 class ViewSheet:
-    """A drawn sheet and what there is to say about the views.
+    """A sheet of pictures, and facts about the views.
 
     Parameters
     ----------
@@ -36,9 +39,9 @@ class ViewSheet:
     recipe
         The resolved settings.
     blank
-        Share of the views of one colour, in [0, 1], for ``view_a`` and ``view_b``.
+        Fraction of views of a single colour, in [0, 1], for ``view_a`` and ``view_b``.
     notes
-        Sentences about what may surprise.
+        Sentences about settings that may surprise.
     """
 
     picture: Image.Image
@@ -47,11 +50,11 @@ class ViewSheet:
     notes: tuple[str, ...]
 
     def save(self, path: str | Path) -> Path:
-        """Write the sheet as a picture file, whole or not at all."""
+        """Write the sheet to a picture file, completely or not at all."""
         target = Path(path)
         check_format(target)
-        with atomic_path(target) as aside:
-            self.picture.save(aside)
+        with atomic_path(target) as temporary:
+            self.picture.save(temporary)
         return target
 
 
@@ -67,7 +70,7 @@ def view_sheet(
     root: str | Path | None = None,
     progress: bool = True,
 ) -> ViewSheet:
-    """Draw what the views of a recipe do to images.
+    """Draw samples of a recipe's views beside the original images.
 
     Parameters
     ----------
@@ -78,11 +81,11 @@ def view_sheet(
     overrides
         Settings that win over the recipe, as ``"views.view_a.flip=null"``.
     images
-        Rows, at least 1: images drawn at random from the data set.
+        Number of rows, at least 1, one for each image; the images are drawn at random.
     views
         Samples of each of the two views, at least 1.
     seed
-        Decides the images and the random numbers of the views.
+        Decides the images and the views.
     split
         ``train``, ``val`` or ``test`` of a named data set.
     root
@@ -93,25 +96,25 @@ def view_sheet(
     Raises
     ------
     InputError
-        For anything about the arguments, and if most views are of one colour.
+        If an argument is wrong, or most views are of a single colour.
     """
     for name, value in {"images": images, "views": views}.items():
         if value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}")
-    settled = load_recipe(recipe or default_recipe(data), overrides)
-    image = settled.image
+            raise InputError(f"{name} must be at least 1, got {value}")
+    resolved = load_recipe(recipe or default_recipe(data), overrides)
+    image = resolved.image
     size, channels = image.source_size, image.channels
     found = load_dataset(data, split, root, size=size, channels=channels, progress=progress)
     order = np.random.Generator(np.random.Philox(seed)).permutation(len(found))[:SAMPLED]
     sample = to_batch(found.images[np.sort(order)])
-    pair = build_views(settled)
+    pair = build_views(resolved)
     check_views(pair, sample, seed)
 
     shown = to_batch(found.images[order[:images]])
     drawn = [pair(shown, step_generator(seed, number)) for number in range(views)]
     columns = {"original": [to_pixels(resize(shown, max(CELL, image.size)))]}
     for place, name in enumerate(("view_a", "view_b")):
-        parts = ", ".join(getattr(settled.views, name)) or "resized only"
+        parts = ", ".join(getattr(resolved.views, name)) or "resized only"
         columns[f"{name}: {parts}"] = [
             _undo_norm(two[place], image.mean, image.std) for two in drawn
         ]
@@ -119,19 +122,19 @@ def view_sheet(
         name: blank_fraction(getattr(pair, name), sample, seed) for name in ("view_a", "view_b")
     }
     title = f"{found.name} ({found.split}), {image.size} px from {shown.shape[-1]} px, seed {seed}"
-    return ViewSheet(contact_sheet(columns, title), settled, blank, _notes(settled))
+    return ViewSheet(contact_sheet(columns, title), resolved, blank, _notes(resolved))
 
 
 def contact_sheet(columns: dict[str, list[np.ndarray]], title: str = "") -> Image.Image:
-    """Lay pictures out in rows, in groups of columns with a caption each.
+    """Return pictures laid out in rows, in groups of columns with a caption each.
 
     Parameters
     ----------
     columns
-        Captions and the pictures below them: a list of columns (n, h, w, C) uint8, with the same n
-        everywhere. Small pictures are enlarged by a whole factor, pixel by pixel.
+        The columns (n, h, w, C) uint8 below each caption, all with the same n. Small pictures are
+        enlarged by a whole factor, without interpolation.
     title
-        A line above all; none if empty.
+        A line above the sheet; none if empty.
     """
     cells = {caption: [_enlarged(column) for column in group] for caption, group in columns.items()}
     side = max(cell.shape[1] for group in cells.values() for cell in group)
@@ -157,16 +160,16 @@ def contact_sheet(columns: dict[str, list[np.ndarray]], title: str = "") -> Imag
 
 
 def to_pixels(images: Tensor) -> np.ndarray:
-    """Bring (B, C, h, w) floats, cut off at 0 and 1, to (B, h, w, 3) uint8."""
+    """Convert (B, C, h, w) floats, clipped to [0, 1], to (B, h, w, 3) uint8."""
     levels = (images.clamp(0, 1) * 255).round().to(torch.uint8)
     pixels: np.ndarray = levels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().numpy()
     return pixels
 
 
 def check_format(path: Path) -> None:
-    """Raise InputError unless the ending of a path is that of a picture."""
+    """Raise InputError unless the suffix of a path is that of a picture."""
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"a sheet is written to a file that ends in .png, not to {str(path)!r}")
+        raise InputError(f"a sheet is a {', '.join(FORMATS)} file, got {str(path)!r}; use .png")
 
 
 def _undo_norm(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
@@ -180,7 +183,7 @@ def _enlarged(pictures: np.ndarray) -> np.ndarray:
 
 
 def _fit(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
-    """Cut a text that is wider than ``width`` pixels."""
+    """Return a text, shortened if it is wider than ``width`` pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:
@@ -189,10 +192,10 @@ def _fit(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFo
 
 
 def _notes(recipe: Recipe) -> tuple[str, ...]:
-    """Return what the recipe does that the sheet may not show."""
-    idle = recipe.image.channels == 1
+    """Return notes about settings without effect."""
+    has_one_channel = recipe.image.channels == 1
     return tuple(
-        f"the part grey of {name} does nothing to images with one channel"
+        f"the part grey of {name} has no effect on images with one channel"
         for name in ("view_a", "view_b")
-        if idle and "grey" in getattr(recipe.views, name)
+        if has_one_channel and "grey" in getattr(recipe.views, name)
     )

@@ -147,7 +147,7 @@ def test_markdown_has_both_tables_and_names_the_reference(comparison):
     assert (
         text.count("| method | labels | steps | rule | tasks | 5-way 1-shot | 8-way 2-shot |") == 2
     )
-    assert "Paired differences to PsCo under prototype" in text
+    assert "Paired differences from PsCo under prototype" in text
     assert "| ProtoNets | yes | 2 | euclidean | 12 |" in text
     assert "| MoCo v2 | no | 2 | knn | 12 |" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]

@@ -1,29 +1,31 @@
-"""The pages that people look at: self-contained, complete, and drawn by a real browser."""
+"""Pages, plots and the page of an evaluation: self-contained, complete, drawn by a browser."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import psco
-from psco.classifier.bulk import classify_files, list_image_files
-from psco.classifier.results import Row
+from psco.data.tasks import Tasks
 from psco.evaluation.evaluate import draw_tasks, evaluate_tasks
 from psco.recipes.recipe import load_recipe
-from psco.report.classified import ContactSheet
+from psco.report.confusion import confusion_counts, confusion_table
 from psco.report.evaluated import evaluation_page
 from psco.report.gallery import task_rows
-from psco.report.maps import embedding_map, main_directions
+from psco.report.maps import embedding_map, principal_components
 from psco.report.page import Part, number_table, page
-from psco.report.plots import accuracy_plot, reliability_plot, shots_plot, training_plot
+from psco.report.plots import (
+    COLOURS,
+    accuracy_plot,
+    reliability_plot,
+    shots_plot,
+    training_plot,
+)
+from psco.report.style import STYLE
 from psco.report.trust import trust_part
 
 
@@ -40,11 +42,12 @@ def html(images, raw_pixels) -> str:
     return evaluation_page(model, images, drawn, evaluate_tasks(model, images, drawn), "pixels")
 
 
-def test_an_evaluation_page_has_numbers_plots_tasks_and_a_map_and_needs_nothing_else(html):
+def test_an_evaluation_page_has_numbers_plots_tasks_confusion_and_map_and_no_requests(html):
     assert "3-way 1-shot" in html
     assert html.count("<svg") == 1
     assert html.count('<table class="task">') == 2
     assert html.count('<div class="map"') == 1
+    assert html.count('<table class="confusion">') == 1
     assert "inductive" in html
     for address in re.findall(r'(?:src|href)="([^"]*)"', html):
         assert address.startswith(("data:", "#")), address
@@ -64,27 +67,32 @@ def test_a_task_marks_wrong_queries_with_what_they_were_taken_for(images):
 
 
 def test_the_map_shows_every_image_within_its_frame(images):
-    text = embedding_map(images.images, torch.randn(60, 5), images.labels)
+    text = embedding_map(images.images, torch.randn(60, 5), images.labels, images.classes)
     places = [float(x) for x in re.findall(r"(?:left|top):([\d.]+)%", text)]
     assert len(places) == 120
     assert min(places) == 4
     assert max(places) == 96
 
 
-def test_every_class_of_a_map_has_a_frame_of_its_own(images):
-    text = embedding_map(images.images[:24], torch.randn(24, 5), np.arange(24) // 2)
-    assert len(set(re.findall(r"border-color:[^;]*;border-style:\w+", text))) == 12
+def test_every_class_of_a_map_has_its_own_frame_and_a_place_in_the_legend(images):
+    names = [f"<{number}>" for number in range(12)]
+    text = embedding_map(images.images[:24], torch.randn(24, 5), np.arange(24) // 2, names)
+    frames = re.findall(r"border-color:[^;]*;border-style:\w+", text)
+    assert len(set(frames)) == 12
+    legend = text[text.index('<ul class="legend">') :]
+    assert re.findall(r'style="(.*?)"', legend) == list(dict.fromkeys(frames))
+    assert re.findall(r"</i>(.*?)</li>", legend) == [f"&lt;{number}&gt;" for number in range(12)]
 
 
-def test_the_main_directions_are_those_of_a_principal_component_analysis():
+def test_principal_components_are_those_of_scikit_learn():
     from sklearn.decomposition import PCA
 
     vectors = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 7)
-    ours, theirs = main_directions(vectors).numpy(), PCA(2).fit_transform(vectors.numpy())
+    ours, theirs = principal_components(vectors).numpy(), PCA(2).fit_transform(vectors.numpy())
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-4)
-    np.testing.assert_allclose(main_directions(-vectors).abs(), np.abs(ours), atol=1e-4)
-    assert main_directions(torch.zeros(3, 4)).isfinite().all()
-    assert main_directions(torch.randn(3, 1)).shape == (3, 2)
+    np.testing.assert_allclose(principal_components(-vectors).abs(), np.abs(ours), atol=1e-4)
+    assert principal_components(torch.zeros(3, 4)).isfinite().all()
+    assert principal_components(torch.randn(3, 1)).shape == (3, 2)
 
 
 def test_plots_are_the_same_file_for_the_same_numbers():
@@ -122,84 +130,6 @@ def test_text_from_outside_is_escaped():
     assert 'class="strong"' in number_table(["x"], [["1"]], strong=0)
 
 
-@pytest.fixture
-def clf(tiny) -> psco.FewShotClassifier:
-    """Make a classifier of black and white, by brightness alone."""
-    encoder = psco.Encoder.untrained(load_recipe("glyphs", [*tiny, "heads.predictor=false"]))
-    pixels = np.stack([np.full((16, 16), shade, np.uint8) for shade in (0, 255)])
-    return psco.FewShotClassifier(encoder).fit(pixels, ["black", "white"])
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Draw pictures in folders named by classes, and one that is no picture."""
-    for name in ("black", "white", "other"):
-        (tmp_path / "shades" / name).mkdir(parents=True)
-        for number, shade in enumerate((0, 20, 230)):
-            path = tmp_path / "shades" / name / f"<{number}>.png"
-            Image.new("L", (20, 20), shade).save(path)
-    (tmp_path / "shades" / "other" / "broken.png").write_bytes(b"")
-    return tmp_path / "shades"
-
-
-def sheet_of(clf, listing, rows) -> str:
-    sheet = ContactSheet(clf, listing)
-    assert list(sheet.watch(rows)) == rows
-    return sheet.page("shades.psco")
-
-
-def test_a_contact_sheet_marks_wrong_unknown_and_broken_pictures(clf, folder):
-    listing = list_image_files([folder])
-    rows = list(classify_files(clf, listing))
-    rows[-1] = rows[-1]._replace(
-        label="unknown", probability=None, runner_up="white", runner_up_probability=0.6
-    )
-    told = [(Path(row.path).parent.name, row.label) for row in rows[:-1]]
-    wrong = sum(folder != "other" and folder != label for folder, label in told)
-    text = sheet_of(clf, listing, rows)
-    assert text.count('<figure class="wrong"') == wrong > 0
-    assert text.count('<figure class="unknown"') == 1
-    assert text.count("<figure") == 9
-    assert text.count("<img") == 9 * 2  # and the nearest support of each
-    assert "white? 60%" in text
-    assert "the file is empty" in text
-    assert "10 pictures, classified by shades.psco" in text
-    assert "&lt;0&gt;.png" in text
-    assert "<0>.png" not in text
-    for address in re.findall(r'(?:src|href)="([^"]*)"', text):
-        assert address.startswith("data:"), address
-
-
-def test_classes_of_the_folders_count_only_if_the_classifier_knows_them(clf, folder):
-    single = list_image_files([folder / "black" / "<0>.png", folder / "other" / "<2>.png"])
-    rows = [Row(name, "white", 0.9, "black", 0.1) for name in single.files]
-    text = sheet_of(clf, single, rows)
-    assert "Folders tell the class of 1 pictures; 0 of them" in text
-    assert text.count('<figure class="wrong"') == 1
-    assert text.count('<figure class="plain"') == 1
-
-
-def test_a_contact_sheet_of_thousands_shows_the_least_sure_and_says_how_many_it_does_not(
-    clf, folder
-):
-    many = list_image_files([folder / "other" / "<0>.png"])
-    many = replace(many, files=many.files * 10_000)
-    chances = np.random.default_rng(0).uniform(0.5, 1, len(many)).tolist()
-    rows = [
-        Row(path, "white", chance, "black", 1 - chance)
-        for path, chance in zip(many.files, chances, strict=True)
-    ]
-    sheet = ContactSheet(clf, many)
-    kept = max(sum(map(len, sheet._cards.values())) for _ in sheet.watch(rows))
-    assert kept < 1000
-    text = sheet.page("many")
-    assert text.count("<figure") == 150
-    assert "150 of 10000 are shown, 9850 are not" in text
-    shown = [int(share) for share in re.findall(r"</b> (\d+)%", text)]
-    assert shown == sorted(shown)
-    assert shown[-1] == round(100 * sorted(chances)[149])
-
-
 def test_the_trust_part_has_a_row_for_each_setting_and_a_diagram():
     rows = tuple((n, n / 10 + 0.05, n / 10) for n in range(10))
     one = psco.classifier.OpenSetQuality(
@@ -223,7 +153,7 @@ def test_an_evaluation_page_of_an_encoder_says_how_far_to_trust_it_or_why_not(im
         "Not measured: reject_below=&#x27;auto&#x27; requires a class with two supports"
         in written(1)
     )
-    assert "genuine rejected" in written(4)
+    assert "own rejected" in written(4)
 
 
 def test_tasks_on_a_page_show_what_a_classifier_says(images, tiny):
@@ -247,40 +177,58 @@ def test_tasks_on_a_page_show_what_a_classifier_says(images, tiny):
         assert len(re.findall('class="(?:right|wrong) unknown"', task)) == rejected
 
 
-def test_a_browser_draws_the_contact_sheet(clf, folder, tmp_path):
-    listing = list_image_files([folder])
-    rows = list(classify_files(clf, listing))
-    flipped = {"black": "white", "white": "black"}
-    rows[0] = rows[0]._replace(label=flipped[Path(rows[0].path).parent.name])
-    pixels = screenshot(sheet_of(clf, listing, rows), tmp_path)
-    assert count(pixels, "9ccfb4") > 500  # frames of what is not wrong
-    assert count(pixels, "d0342c") > 200  # and of what is
-    assert count(pixels, "2563a8") > 200  # bars
+def test_the_confusion_matrix_counts_classes_of_the_image_set():
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    tasks = Tasks(np.array([[[0], [2]], [[4], [0]]]), np.array([[[1], [3]], [[5], [1]]]))
+    predicted = np.array([[[0], [0]], [[0], [0]]])  # both tasks answer their first class
+    counts = confusion_counts(predicted, tasks, labels, 3)
+    assert counts.tolist() == [[1, 0, 1], [1, 0, 0], [0, 0, 1]]
 
 
-def screenshot(html: str, tmp_path) -> np.ndarray:
-    """Draw a page with a real browser: (h, w, 3) pixels."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("needs Chromium")
-    (tmp_path / "page.html").write_text(html)
-    command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--disable-quic", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=900,1600",
-        f"--screenshot={tmp_path / 'page.png'}", (tmp_path / "page.html").as_uri(),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).astype(int)
+def test_the_confusion_matrix_shows_percent_of_rows_and_the_least_accurate_classes():
+    text = confusion_table(np.array([[3, 1], [0, 5]]), ["a & b", "c"])
+    assert re.findall(r"<td.*?>(\d*)</td>", text) == ["75", "25", "", "100"]
+    assert "a &amp; b" in text
+    assert "others" not in text
+    many = np.diag(np.arange(1, 31)) + np.eye(30, k=1, dtype=int)
+    names = [f"class {number}" for number in range(30)]
+    text = confusion_table(many, names)
+    assert [name for name in names if f'"{name}"' in text] == names[:15]
+    assert "others" in text
 
 
-def count(pixels: np.ndarray, colour: str) -> int:
-    """Count the pixels of about a colour."""
-    wanted = np.array(list(bytes.fromhex(colour)))
-    return int((np.abs(pixels - wanted).sum(axis=2) < 12).sum())
+def test_stacked_tables_name_the_column_of_each_cell():
+    text = number_table(["setting", "accuracy"], [["5-way 1-shot", "50.0"]])
+    assert '<td data-name="accuracy">50.0</td>' in text
 
 
-def test_a_browser_draws_the_evaluation_page(html, tmp_path):
-    pixels = screenshot(html, tmp_path)
+def test_pages_use_one_scale_of_type():
+    sizes = set(re.findall(r"font-size: ([^;}]+)", STYLE))
+    assert sizes == {"1rem", "inherit", "var(--small)", "var(--large)", "var(--title)"}
+
+
+def test_plots_take_their_colours_from_the_style_sheet():
+    text = shots_plot([{"ways": 5, "shots": 1, "mean": 50.0, "ci95": 1.0}])
+    assert "var(--c0)" in text
+    assert "var(--ink)" in text
+    assert not re.search("#(?!0000)[0-9a-f]{6}", text)
+    assert all(f"--c{number}:" in STYLE for number in range(len(COLOURS)))
+
+
+def test_a_browser_draws_the_evaluation_page(html, screenshot, count):
+    pixels = screenshot(html)
     assert count(pixels, "2563a8") > 200  # plot and frames of the supports
-    assert count(pixels, "d0342c") > 50  # pixels cannot classify noise: some queries are wrong
+    assert count(pixels, "c9302c") > 50  # pixels cannot classify noise: some queries are wrong
+    assert count(pixels, "ffffff") > pixels.shape[0] * pixels.shape[1] / 2
+
+
+def test_a_browser_draws_a_dark_page_if_the_user_prefers_one(html, screenshot, count):
+    pixels = screenshot(html, "--blink-settings=preferredColorScheme=0")
+    assert count(pixels, "14171b") > pixels.shape[0] * pixels.shape[1] / 2
+    assert count(pixels, "6ca8ee") > 200
+
+
+def test_no_page_is_wider_than_a_narrow_screen(html, browser):
+    probe = "<script>document.title = document.documentElement.scrollWidth</script></body>"
+    text = browser(html.replace("</body>", probe), "--window-size=500,900", "--dump-dom")
+    assert int(re.search(r"<title>(\d+)</title>", text)[1]) <= 500

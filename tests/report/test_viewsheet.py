@@ -24,7 +24,7 @@ OWN = [name for name in recipe_names() if name.startswith("own-")]
 
 @pytest.fixture
 def folder(tmp_path):
-    """Make a folder of twelve pictures: a bright bar that is elsewhere in each."""
+    """Make a folder of twelve pictures with a bright bar at different places."""
     (tmp_path / "images").mkdir()
     for number in range(12):
         pixels = np.full((40, 50, 3), 90, dtype=np.uint8)
@@ -67,7 +67,7 @@ def test_the_seed_decides_the_sheet(folder):
     assert not np.array_equal(pixels(1), pixels(2))
 
 
-def test_pictures_lie_where_their_captions_say():
+def test_pictures_are_below_their_captions():
     red = np.zeros((2, 84, 84, 3), np.uint8)
     red[..., 0] = 255
     green = np.zeros((2, 28, 28, 3), np.uint8)
@@ -89,20 +89,20 @@ def test_the_command_writes_the_sheet(psco, folder, tmp_path):
         assert picture.format == "PNG"
 
 
-def test_the_command_takes_named_data_sets_and_says_which_parts_do_nothing(psco, tmp_path):
+def test_the_command_takes_named_data_sets_and_notes_parts_without_effect(psco, tmp_path):
     out = tmp_path / "glyphs.png"
     done = psco("views", "glyphs", "-o", out, "--images", 2, "--set", "views.view_a.grey={}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{out}: views of one colour: 0.0% of view_a, 0.0% of view_b\n"
-    assert "the part grey of view_a does nothing to images with one channel" in done.stderr
+    assert done.stdout == f"{out}: views of a single colour: 0.0% of view_a, 0.0% of view_b\n"
+    assert "the part grey of view_a has no effect on images with one channel" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "sheet.txt"], r"ends in \.png, not to 'sheet\.txt'"),
-        (["-o", "s.png", "--images", "0"], "images must be at least 1, not 0"),
-        (["-o", "s.png", "--views", "-1"], "views must be at least 1, not -1"),
+        (["-o", "sheet.txt"], r"a \.png, .* file, got 'sheet\.txt'; use \.png"),
+        (["-o", "s.png", "--images", "0"], "images must be at least 1, got 0"),
+        (["-o", "s.png", "--views", "-1"], "views must be at least 1, got -1"),
         (["-o", "s.png", "--recipe", "own-drawing"], "did you mean 'own-drawings'"),
         (["-o", "s.png", "--set", "views.view_a.elastik={}"], "did you mean 'elastic'"),
         (["-o", "s.png", "--set", "views.view_a.crop.scale=[0.1, 2]"], "crop: scale must be 0 <"),
