@@ -98,7 +98,7 @@ def _measured(job: Job, sets: DataSets) -> tuple[float, float]:
             recipe,
             root=sets.root,
             progress=False,
-            stop=lambda: next(calls) > _WARM_UP and time.monotonic() > deadline,
+            stop=lambda: next(calls) > 0 and time.monotonic() > deadline,
         )
         rows = trainer.run().metrics
     if not rows:

@@ -14,7 +14,7 @@ from psco.experiments.recipe_report import thinned
 from psco.experiments.reproduce.budget import Budget, fraction_done
 from psco.experiments.reproduce.costs import Costs
 from psco.experiments.reproduce.jobs import Job, row_job
-from psco.experiments.reproduce.sets import DataSets
+from psco.experiments.reproduce.sets import DataSets, missing_note
 from psco.experiments.reproduce.work import RUN, read_done, read_test
 from psco.methods import METHODS
 from psco.progress import clock
@@ -105,7 +105,7 @@ def _why_empty(jobs: Sequence[Job], out: Path, costs: Costs) -> str:
     if not waiting:
         return ""
     if waiting[0].problem is not None:
-        return waiting[0].problem
+        return missing_note(waiting[0].data)
     seconds = [costs.seconds_left(job) for job in waiting]
     known = [each for each in seconds if each is not None]
     if METHODS[waiting[0].recipe.method.name].kind == "baseline":
@@ -133,7 +133,7 @@ def _cell(
         if jobs:
             test = jobs[0].tests[place]
             problem = sets.problem(test.data, test.split, jobs[0].recipe.image)
-            cell["why"] = problem or "to be tested"
+            cell["why"] = "to be tested" if problem is None else missing_note(test.data)
         return cell
     first = found[0]
     number = min(len(result["per_task"]) for result in found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from psco.data import ImageSet, load_dataset
+from psco.data.sets.catalogue import BENCHMARKS
 from psco.errors import InputError
 from psco.recipes.recipe import ImageSettings
 from psco.training.inputs import fingerprint
@@ -57,3 +58,11 @@ class DataSets:
         except InputError as error:
             return str(error)
         return None
+
+
+def missing_note(data: str) -> str:
+    """Return what a missing data set needs, without the paths of this machine, for the page."""
+    if data not in BENCHMARKS:
+        return f"Data missing: {Path(data).name}."
+    about = BENCHMARKS[data]
+    return f"Data missing: {data}. Needed: {about.files}. Source: {about.source}."
