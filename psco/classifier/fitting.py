@@ -21,6 +21,7 @@ from psco.evaluation.rules.prototype import adapt_heads, resolve_adaptation
 AUTO = "auto"
 AUTO_RULES = ("prototype", "ridge", "logistic")
 _FEW_SHOTS = 2  # supports per class up to which "auto" is "prototype"
+_MOST_GROUPS, _PARTS = 100, 20  # left out one by one, at most, and parts of a larger number
 _LEFT_OUT = 200  # supports that are left out in turn, at most
 _ADAPTED_ROWS = 100_000  # rows in all steps of all tasks whose heads are trained to leave one out
 _GATHERED_NUMBERS = 1 << 24  # features of the tasks scored at once: 64 to 128 MiB
@@ -124,7 +125,11 @@ def choose_rule(
 
 
 def left_out_accuracy(
-    supports: Supports, rule: str, heads: Heads | None, groups: Sequence[object] | None = None
+    supports: Supports,
+    rule: str,
+    heads: Heads | None,
+    groups: Sequence[object] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> LeftOut:
     """Classify each support by those of other groups.
 
@@ -134,13 +139,18 @@ def left_out_accuracy(
         The labelled embeddings, a rule by name, and the heads of the encoder if there is one.
     groups
         (S,) frames of one video, pictures of one patient and the like have equal values, and are
-        left out together. By default every support is a group.
+        left out together. By default every support is a group. More than 100 groups are left out
+        in 20 parts.
+    options
+        Of the rule.
     """
-    model = build_model(supports, rule, RULES.options(rule, {}), heads)
+    model = build_model(supports, rule, RULES.options(rule, dict(options or {})), heads)
     numbers = np.unique(
         np.arange(len(supports.labels)) if groups is None else np.asarray(groups),
         return_inverse=True,
     )[1]
+    if (count := numbers.max() + 1) > _MOST_GROUPS:
+        numbers = (RandomState(0).permutation(count) % _PARTS)[numbers]
     correct = total = 0
     for group in np.unique(numbers):
         out = torch.from_numpy(np.flatnonzero(numbers == group))

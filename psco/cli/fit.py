@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from psco.cli.common import Debug, Device, Json, RuleOptions, command, read_options
+from psco.cli.common import Debug, Device, Json, RuleOptions, command, print_note, read_options
 from psco.errors import InputError, counted
 
 
@@ -22,13 +22,22 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Classifier file to write.")],
-    rule: Annotated[str, typer.Option(help="Classification rule.")] = "prototype",
+    rule: Annotated[
+        str, typer.Option(help="Classification rule; auto chooses by left-out supports.")
+    ] = "auto",
     adapt: Annotated[int, typer.Option(help="Steps of adapting the heads to the supports.")] = 0,
     reject: Annotated[
         str | None,
         typer.Option(
             metavar="auto|P",
             help="Label images of no class 'unknown': automatically, or below probability P.",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="Leave supports out by groups, such as videos or patients: a column of the .csv "
+            "file, or a regular expression for file names.",
         ),
     ] = None,
     options: RuleOptions = None,
@@ -39,6 +48,7 @@ def fit(
 ) -> None:
     """Fit a classifier to a few labelled images."""
     rule_options, reject_below = read_options(options or []), _read_rejection(reject)
+    from psco.classifier.assessment import assess_files
     from psco.classifier.bulk import fit_files
 
     classifier = fit_files(
@@ -51,6 +61,7 @@ def fit(
         device=device,
         seed=seed,
     )
+    assessment = assess_files(classifier, supports, groups=groups, seed=seed)
     classifier.save(out)
     counts = dict(
         zip(classifier.classes_.tolist(), classifier.support_counts_.tolist(), strict=True)
@@ -59,13 +70,20 @@ def fit(
         result = {
             "classifier": str(out),
             "supports": counts,
+            "rule": classifier.rule_,
+            "left_out": assessment.as_dict(),
             "temperature": classifier.temperature_,
             "threshold": classifier.threshold_,
         }
         typer.echo(json.dumps(result))
     else:
         total = sum(counts.values())
-        typer.echo(f"{out}: {counted(len(counts), 'class')}, {counted(total, 'support')}")
+        shown = f"{counted(len(counts), 'class')}, {counted(total, 'support')}"
+        typer.echo(f"{out}: {shown}, rule {classifier.rule_}")
+        for line in assessment.lines():
+            typer.echo(line)
+    if assessment.warning is not None:
+        print_note(f"warning: {assessment.warning}")
 
 
 def _read_rejection(text: str | None) -> float | str | None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import psco
+from psco.classifier.assessment import Assessment, group_names
 from psco.classifier.features import embed_features
 from psco.classifier.fitting import LeftOut, left_out_accuracy
 from psco.classifier.model import Supports
@@ -22,6 +23,8 @@ from psco.classifier.results import (
     write_features,
     write_rows,
 )
+from psco.data.reading.listing import Listing
+from psco.data.reading.source import FolderSource
 from psco.evaluation.rules import Embeddings
 
 
@@ -94,6 +97,30 @@ def test_supports_of_one_group_are_never_on_both_sides():
     assert alone.accuracy >= 0.9
     assert together.total == 20
     assert together.accuracy < 0.75
+
+
+def listing_of(*names: str) -> Listing:
+    return Listing(FolderSource(Path()), names)
+
+
+def test_groups_come_from_file_names_or_a_column(tmp_path):
+    listing = listing_of("a/video1-3.png", "b/video12-4.png")
+    assert group_names(listing, Path("x"), r"video(\d+)") == ["1", "12"]
+    assert group_names(listing, Path("x"), r"^[ab]") == ["a", "b"]
+    with pytest.raises(psco.InputError, match=r"matches nothing in 'a/video1-3\.png'"):
+        group_names(listing, Path("x"), "patient")
+    with pytest.raises(psco.InputError, match="is no regular expression"):
+        group_names(listing, Path("x"), "(")
+    table = tmp_path / "t.csv"
+    table.write_text("path,label,patient\na/video1-3.png,a,P7\nb/video12-4.png,b,P9\n")
+    assert group_names(listing, table, "patient") == ["P7", "P9"]
+
+
+def test_a_baseline_that_is_as_good_is_a_warning():
+    worse = Assessment(LeftOut(5, 10), {"pixels": LeftOut(5, 10)}, None)
+    assert "no better than pixels" in (worse.warning or "")
+    assert Assessment(LeftOut(6, 10), {"pixels": LeftOut(5, 10)}, None).warning is None
+    assert "unknown" in (Assessment(LeftOut(0, 0), {"pixels": LeftOut(0, 0)}, None).warning or "")
 
 
 def test_a_class_in_one_group_only_is_not_counted():

@@ -126,6 +126,14 @@ def list_csv(path: Path) -> Listing:
     return list_classes(source, files, labels, path.stem, "all")
 
 
+def csv_column(path: Path, name: str) -> list[str] | None:
+    """Return the cells of a column of a CSV file, one per image; None if it has no such column."""
+    rows = _read_table(path)
+    columns = {title.strip().lower(): place for place, title in enumerate(rows[0][1])}
+    place = columns.get(name.strip().lower())
+    return None if place is None else [_cell(path, row, place, name) for row in rows[1:]]
+
+
 def _read_table(path: Path) -> list[tuple[int, list[str]]]:
     """Read the non-empty lines of a CSV file with their line numbers; at least one."""
     try:
