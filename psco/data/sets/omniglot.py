@@ -26,6 +26,7 @@ from psco.files.cache import cache_dir
 
 FORMAT = 1  # part of every cache file name; increase it with any change to the content
 SIDE = 105  # pixels of a drawing
+_MAX_SIDE = 256  # for networks trained on larger images than these
 CHARACTERS = 1623
 SPLITS = ("train", "val", "test")
 PARTS = ("images_background", "images_evaluation")
@@ -109,7 +110,7 @@ def load_omniglot(
     seed
         For the scheme ``paper``, from 0 to 2**64 - 1.
     size
-        Side in pixels, from 8 to 105 (the original); resized bilinearly, with antialiasing.
+        Side in pixels, from 8 to 256; the original has 105. Resized bilinearly, with antialiasing.
     channels
         1, or 3 equal ones.
 
@@ -124,8 +125,8 @@ def load_omniglot(
         If the files are missing, damaged or incomplete, or a parameter is out of range.
     """
     resolved = resolve_split("omniglot", split, SPLITS)
-    if not 8 <= size <= SIDE:
-        raise InputError(f"size must be from 8 to {SIDE} for omniglot, not {size}")
+    if not 8 <= size <= _MAX_SIDE:
+        raise InputError(f"size must be from 8 to {_MAX_SIDE} for omniglot, not {size}")
     characters, counts, base = _prepared(data_folder("omniglot", root), size)
     chosen = split_characters(characters, scheme, seed)[resolved]
     turns = range(4) if rotations else range(1)
