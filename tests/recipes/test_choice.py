@@ -25,11 +25,11 @@ def photograph(seed: int) -> Image.Image:
 
 
 def drawing(seed: int, paper: int = 245) -> Image.Image:
-    """Dark lines on paper of one grey level."""
+    """Lines on paper of one grey level."""
     image = Image.new("L", (100, 100), paper)
     ends = np.random.default_rng(seed).integers(0, 100, (4, 4)).tolist()
     for end in ends:
-        ImageDraw.Draw(image).line(end, fill=20, width=3)
+        ImageDraw.Draw(image).line(end, fill=(paper + 128) % 256, width=3)
     return image
 
 
