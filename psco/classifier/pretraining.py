@@ -45,7 +45,7 @@ def pretrain(
     out
         Run folder to create.
     recipe
-        A recipe, its name or its file; by default that of the data set, else ``own-images``.
+        A recipe, its name or its file; by default see `choose_recipe`.
     method, epochs, steps, minutes, seed
         Settings that win over the recipe: the method, the length of the run (one of the three), the
         seed. ``psco.recipes.recipe`` explains which settings of a recipe hold for another method.

@@ -29,7 +29,7 @@ RecipeName = Annotated[
     str | None,
     typer.Option(
         help="Recipe name (see psco recipes) or YAML file.",
-        show_default="the data set's, or own-images",
+        show_default="the data set's, or chosen by the images",
     ),
 ]
 Settings = Annotated[

@@ -126,7 +126,10 @@ def download(
 @command
 def check(
     path: Annotated[Path, typer.Argument(help="Folder, zip archive or CSV file.")],
-    recipe: Annotated[str, typer.Option(help="Recipe to check for.")] = "own-images",
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Recipe to check for.", show_default="chosen by the images"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder in which to write bad_files.txt.")] = Path(),
     as_json: Json = False,
     debug: Debug = False,

@@ -107,7 +107,7 @@ class Method(Networks):
     kind: ClassVar[Kind] = "self-supervised"
     rule: ClassVar[str] = "knn"
     transfer_rule: ClassVar[str] = "linear"
-    settings: ClassVar[dict[str, dict[str, Any]]] = {}
+    settings: ClassVar[dict[str, Any]] = {}
     protocol: ClassVar[str] = "inductive"
     views: ClassVar[Literal[1, 2]] = 2
     training_only: ClassVar[tuple[str, ...]] = ("ema.", "queue")
@@ -168,6 +168,7 @@ EPISODIC_SETTINGS: dict[str, dict[str, Any]] = {
         "weight_decay": 0.0,
         "warmup_steps": 0,
         "decay": "constant",
+        "freeze": None,
     },
 }
 METHODS: Registry[type[Method]] = Registry("method", plugins="psco.methods")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ class Baseline(Method):
     """A method that does not train at all."""
 
     kind = "baseline"
+    settings: ClassVar = {"train": {"freeze": None}}
 
     def __init__(self, networks: Networks) -> None:
         super().__init__(networks.without_heads())
@@ -24,6 +25,7 @@ class RandomNetwork(Baseline):
     """The backbone with its initial weights."""
 
     title = "Random network"
+    settings: ClassVar = {"init": None, "train": {"freeze": None}}
     rule, transfer_rule = "class-mean", "class-mean"
     summary = "the untrained backbone"
 

@@ -24,5 +24,5 @@ class Pretrained(Baseline):
     title = "Pretrained weights"
     rule, transfer_rule = "linear", "linear"
     summary = "features of given weights (--init), such as torchvision's; nothing is trained"
-    settings: ClassVar = {"heads": {"predictor": False}}
+    settings: ClassVar = {"heads": {"predictor": False}, "train": {"freeze": None}}
     needs_weights = True

@@ -24,6 +24,7 @@ from psco.data.reading.undecodable import (
     write_bad_files,
 )
 from psco.errors import InputError, printable
+from psco.recipes.choice import Choice, choose_recipe
 from psco.recipes.recipe import Recipe, load_recipe
 
 _SHOWN = 5  # bad files, copies and classes listed on a terminal
@@ -115,7 +116,7 @@ class _Finding(NamedTuple):
 def check_images(
     path: str | Path,
     *,
-    recipe: str | Path | Recipe = "own-images",
+    recipe: str | Path | Recipe | None = None,
     max_bad: float = MAX_BAD,
     progress: bool = True,
 ) -> Check:
@@ -126,7 +127,8 @@ def check_images(
     path
         A folder, a zip archive or a CSV file.
     recipe
-        The recipe that ``pretrain`` will use; it determines the image size and the batch size.
+        The recipe that ``pretrain`` will use; it determines the image size and the batch size. By
+        default the one that `choose_recipe` chooses, which the advice then names.
     max_bad
         Fraction of undecodable files, in [0, 1], that ``pretrain`` may skip.
     progress
@@ -138,8 +140,9 @@ def check_images(
         If the path does not exist, or contains no image.
     """
     check_fraction(max_bad)
-    settings = load_recipe(recipe)
     listing = list_images(Path(path))
+    choice = choose_recipe(path) if recipe is None else Choice("")
+    settings = load_recipe(choice.recipe if recipe is None else recipe)
     findings = _examine(listing, settings, progress)
     good = [finding for finding in findings if not finding.problem]
     names_by_digest = defaultdict(list)
@@ -158,7 +161,10 @@ def check_images(
         bad={finding.name: finding.problem for finding in findings if finding.problem},
         classes=_class_sizes(listing),
         ignored=_counts(PurePosixPath(n).suffix.lower() or "no extension" for n in others),
-        advice=tuple(_advice(listing, good, len(names_by_digest), settings, max_bad)),
+        advice=(
+            *([f"{choice.note[0].upper()}{choice.note[1:]}."] if choice.note else []),
+            *_advice(listing, good, len(names_by_digest), settings, max_bad),
+        ),
     )
 
 

@@ -41,7 +41,7 @@ BUILT_IN = {
         summary="photographs; EfficientNet-Lite0, trained on ImageNet with labels",
         weights=PUBLISHED["imagenet"],
         base="own-photos-frozen",
-        overrides=("method.name=pretrained", "train.freeze=null", "views.at_test=0"),
+        overrides=("method.name=pretrained", "views.at_test=0"),
         trained_on="imagenet",
     )
 }

@@ -55,7 +55,9 @@ class Layer:
             return self.settings
         settings = dict(self.settings)
         for section, own in method_settings.items():
-            if isinstance(settings.get(section), dict):
+            if not isinstance(own, dict):
+                settings.pop(section, None)
+            elif isinstance(settings.get(section), dict):
                 settings[section] = {k: v for k, v in settings[section].items() if k not in own}
         options = settings.pop("method", None)
         if isinstance(options, dict):

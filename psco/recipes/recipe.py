@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
-from psco.data import base_name
 from psco.methods import METHODS
+from psco.recipes.choice import default_recipe
 from psco.recipes.layers import (
     DEFAULT_METHOD,
     Layer,
@@ -92,12 +92,6 @@ class ResolvedRecipe:
                 text = yaml.safe_dump({key: value}, default_flow_style=True, width=2**31)
                 source = self.sources.get(place, "default")
                 yield f"{indent}{text.strip()[1:-1]}  # {source}"
-
-
-def default_recipe(data: object) -> str:
-    """Return the recipe of a named data set, else ``own-images``."""
-    name = base_name(data)
-    return name if name in recipe_names() else "own-images"
 
 
 def load_recipe(recipe: str | Path | Recipe, overrides: Iterable[str | Override] = ()) -> Recipe:

@@ -77,7 +77,7 @@ def view_sheet(
     data
         Anything that `load_dataset` takes.
     recipe
-        A recipe, its name or file; by default that of the data set, else ``own-images``.
+        A recipe, its name or file; by default see `choose_recipe`.
     overrides
         Settings that win over the recipe, as ``"views.view_a.flip=null"``.
     images

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from psco.errors import InputError
-from psco.recipes.recipe import Override, Recipe, default_recipe, load_recipe
+from psco.ops.ranks import rank
+from psco.recipes.choice import choose_recipe
+from psco.recipes.recipe import Override, Recipe, load_recipe
 from psco.recipes.schema import LENGTHS
 from psco.training.checkpoint import is_free, read_recipe
 
@@ -30,7 +33,7 @@ def resolve_settings(
         If a setting is not allowed or differs from the folder's, or the folder is in use.
     """
     if is_free(folder):
-        return load_recipe(recipe or default_recipe(data), overrides)
+        return load_recipe(recipe or _chosen(data), overrides)
     if not resume:
         raise InputError(
             f"{str(folder)!r} exists already; --resume continues its run, another --out starts a "
@@ -65,6 +68,14 @@ def _sets_length(overrides: Sequence[str | Override]) -> bool:
 def _with_length(recipe: Recipe, other: Recipe) -> Recipe:
     length = {unit: getattr(other.train, unit) for unit in LENGTHS}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=length)})
+
+
+def _chosen(data: object) -> str:
+    """Return the recipe that is chosen for the data, and print why."""
+    choice = choose_recipe(data)
+    if choice.note and rank() == 0:
+        print(f"note: {choice.note}", file=sys.stderr)
+    return choice.recipe
 
 
 def _first_difference(stored: Recipe, requested: Recipe) -> str:

@@ -72,7 +72,7 @@ class Trainer:
     out
         Run folder; see ``psco.training.checkpoint`` for its files.
     recipe
-        A recipe, its name or its file; by default that of the data set, else ``own-images``.
+        A recipe, its name or its file; by default see `choose_recipe`.
     overrides
         Settings that win over the recipe, as ``"method.shots=5"``.
     resume

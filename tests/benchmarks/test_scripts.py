@@ -28,6 +28,7 @@ def run(module: str, *words: object) -> subprocess.CompletedProcess[str]:
     ("module", "words", "expected"),
     [
         ("benchmarks.data", [], "20 JPEGs of 500 px, open"),
+        ("benchmarks.features", [], "of the limit"),
         ("benchmarks.methods", ["--methods", "psco", "maml"], "| maml |"),
         ("benchmarks.rules", [], "times as fast (95 % interval"),
         ("benchmarks.views", ["--recipes", "own-drawings"], "own-drawings"),
