@@ -105,7 +105,7 @@ def test_unknown_tables_and_malformed_files_are_explained(tmp_path):
     for text, message in {
         "columns: {glyphs: [[5, 1]]}\nrows: [{paper: [1, 2]}]": "has 2 numbers, not 1",
         "columns: {glyphs: [[5, 1]]}\nrows: [{paper: [much]}]": "is written 96.37",
-        "columns: {glyphs: [[5, 1]]}\nrows: [{metod: psco}]": "did you mean 'method'",
+        "columns: {glyphs: [[5, 1]]}\nrows: [{metho: psco}]": "did you mean 'method'",
         "columns: {glyphs: [[5, 1]]}\nrows: [{notes: [x]}]": "unknown note 'x'",
         "rows: []": "either columns to test or a curve",
     }.items():
