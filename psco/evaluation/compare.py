@@ -16,6 +16,7 @@ from psco.evaluation.paper_setting import departures
 from psco.evaluation.published import Setting, published
 from psco.evaluation.result import Difference, Report
 from psco.evaluation.rules import RULES
+from psco.networks.published import PUBLISHED
 
 COMMON_RULE = "class-mean"
 
@@ -39,6 +40,8 @@ class Row:
     paper
         The paper's numbers for the method on this data, by (ways, shots). Empty unless training,
         rule and test are those of the paper, see `departures`.
+    weights
+        Name of the published weights that the backbone started from, such as ``imagenet``.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Row:
     own_rule: bool
     results: dict[Setting, Report]
     paper: dict[Setting, float]
+    weights: str | None = None
 
     @property
     def transductive(self) -> bool:
@@ -99,6 +103,7 @@ class Comparison:
                     "kind": row.kind,
                     "steps": row.steps,
                     "own_rule": row.own_rule,
+                    "weights": row.weights,
                     **result.as_dict(),
                     "paper": row.paper.get(setting),
                     "difference": _difference_dict(self.difference(row, setting)),
@@ -193,6 +198,7 @@ def _row(
         own_rule=is_own,
         results={(result.ways, result.shots): result for result in results},
         paper=published(images.name, name) if comparable else {},
+        weights=encoder.recipe.init if encoder.recipe.init in PUBLISHED else None,
     )
 
 

@@ -54,7 +54,7 @@ def table(comparison: Comparison, write: Any = cell) -> tuple[list[str], list[li
         rows.append(
             [
                 row.title if row.name == row.method else f"{row.title} ({row.name})",
-                "yes" if row.kind == "supervised" else "no",
+                "yes" if row.kind == "supervised" else f"of {row.weights}" if row.weights else "no",
                 str(row.steps),
                 f"{row.rule}, transductive" if row.transductive else row.rule,
                 ", ".join(map(str, sorted(numbers))) or "–",

@@ -14,6 +14,7 @@ from psco.classifier.bulk import fit_files
 from psco.errors import InputError
 from psco.networks.published import PUBLISHED
 from psco.recipes.builtin import BUILT_IN, built_in
+from psco.report.compared import table
 
 IMAGENET = PUBLISHED["imagenet"]
 needs_weights = pytest.mark.skipif(not IMAGENET.is_installed, reason=IMAGENET.missing)
@@ -65,9 +66,15 @@ def test_a_classifier_is_fitted_saved_and_loaded_without_any_training(tmp_path, 
 
 @needs_weights
 def test_it_stands_beside_others_in_a_comparison(pictures):
-    table = psco.compare(["imagenet"], pictures, [(2, 1)], queries=2, tasks=3)
-    assert {row.name for row in table.rows} == {"imagenet"}
-    assert table.rows[0].paper == {}
+    comparison = psco.compare(["imagenet"], pictures, [(2, 1)], queries=2, tasks=3)
+    assert {row.name for row in comparison.rows} == {"imagenet"}
+    assert comparison.rows[0].paper == {}
+
+
+@needs_weights
+def test_a_comparison_says_that_the_weights_were_learned_with_labels(pictures):
+    _, rows = table(psco.compare(["imagenet"], pictures, [(2, 1)], queries=2, tasks=3))
+    assert all("of imagenet" in row for row in rows)
 
 
 def test_a_run_folder_of_the_same_name_comes_first(tmp_path, monkeypatch, few_glyphs, tiny):
