@@ -170,7 +170,7 @@ def test_contrast_and_plan_take_any_number(number):
 def test_crops_take_boxes_of_any_whole_numbers(monkeypatch, dtype, size):
     images, boxes = torch.rand(2, 3, 12, 10), torch.tensor([[1, 2, 9, 7], [0, 0, 12, 10]])
     ours = crop_resize(images, boxes.to(dtype), size, "bicubic")
-    monkeypatch.setattr("psco.views.crop.supports_crops", lambda _: False)
+    monkeypatch.setattr("psco.ops.crop.supports_crops", lambda _: False)
     torch.testing.assert_close(
         ours, crop_resize(images, boxes.to(dtype), 5, "bicubic"), rtol=0, atol=2e-6
     )
@@ -364,7 +364,7 @@ def test_a_tensor_that_is_negated_when_it_is_read_gives_its_own_numbers(name):
 @pytest.mark.parametrize("way", ["with kernels", "without kernels"])
 def test_a_box_outside_the_image_is_an_error(monkeypatch, box, way):
     if way == "without kernels":
-        monkeypatch.setattr("psco.views.crop.supports_crops", lambda _: False)
+        monkeypatch.setattr("psco.ops.crop.supports_crops", lambda _: False)
     images, boxes = torch.rand(2, 1, 12, 10), torch.tensor([[0, 0, 3, 3], box])
     with pytest.raises(InputError, match=r"must lie in 12 x 10 px, not \[") as error:
         crop_resize(images, boxes, 5, "bicubic")

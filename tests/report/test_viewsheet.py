@@ -46,7 +46,9 @@ def test_every_recipe_for_own_images_draws_a_sheet_of_a_folder(folder, tmp_path,
 
 def test_a_sheet_has_a_row_for_each_image_and_samples_of_both_views(folder):
     def size(images: int, views: int) -> tuple[int, int]:
-        sheet = package.view_sheet(folder, images=images, views=views, progress=False)
+        sheet = package.view_sheet(
+            folder, recipe="own-images", images=images, views=views, progress=False
+        )
         return sheet.picture.size
 
     width, height = size(2, 3)
