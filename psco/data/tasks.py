@@ -127,7 +127,7 @@ class TaskDrawer:
     Parameters
     ----------
     labels
-        (n,) class of each image.
+        (n,) class of each image; negative for an image that is never drawn.
     ways, shots, queries
         N, K and Q.
 
@@ -138,7 +138,8 @@ class TaskDrawer:
     """
 
     def __init__(self, labels: np.ndarray, ways: int, shots: int, queries: int) -> None:
-        self._order = np.argsort(labels, kind="stable")
+        order = np.argsort(labels, kind="stable")
+        self._order = order[np.count_nonzero(labels < 0) :]
         _, starts, counts = np.unique(labels[self._order], return_index=True, return_counts=True)
         enough = counts >= shots + queries
         self._starts, self._counts = starts[enough], counts[enough]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -99,6 +100,9 @@ class Method(Networks):
         Whether the backbone must start with given weights rather than random ones.
     episode
         The tasks that a step is made of; None for a batch of images drawn from the whole set.
+    images_are_classes
+        Whether every image is a class of its own. The batch then has one image for each class of
+        the tasks, (T·N, C, H, W), and the method makes the others from it.
     """
 
     title: ClassVar[str]
@@ -114,11 +118,12 @@ class Method(Networks):
     has_features: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
     needs_weights: ClassVar[bool] = False
+    images_are_classes: ClassVar[bool] = False
     episode: Episode | None = None
 
     def __init__(self, networks: Networks) -> None:
         f, g, h = networks.backbone, networks.projector, networks.predictor
-        super().__init__(f, g, h, networks._width, networks._dim)
+        super().__init__(f, g, h, networks._width, networks._dim, networks._image)
 
     @property
     def most_ways(self) -> float:
@@ -130,6 +135,13 @@ class Method(Networks):
 
     def set_classes(self, classes: int) -> None:
         """Make the layers that depend on the number of training classes, before the first step."""
+
+    def labellings(self) -> np.ndarray | None:
+        """Return labels (P, n) that the method has found for the training images.
+
+        Tasks are drawn from them; None for the labels of the data set.
+        """
+        return None
 
     def loss(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Return the loss of a mini-batch, a scalar, and further scalars to log.

@@ -80,7 +80,9 @@ class MAML(Method):
         first_order: bool = False,
         statistics: Statistics = "support",
     ) -> None:
-        super().__init__(Networks(with_task_norm(networks.backbone), width=networks.width))
+        networks = networks.without_heads()
+        with_task_norm(networks.backbone)
+        super().__init__(networks)
         require_positive(inner_rate=inner_rate, inner_steps=inner_steps, test_steps=test_steps)
         self.classifier = nn.Linear(self.width, ways)
         self.episode = Episode(ways, shots, queries, 1 if tasks is None else tasks)

@@ -11,6 +11,7 @@ from psco.networks.efficientnet import EfficientNetLite0, efficientnet_lite0
 from psco.networks.external import PREFIX, timm_backbone
 from psco.networks.frozen import FrozenBackbone
 from psco.networks.heads import output_width, predictor, projector
+from psco.networks.image_format import ImageFormat
 from psco.networks.networks import Networks
 from psco.networks.resnet import ResNet, resnet18, resnet50
 from psco.networks.weights import load_backbone
@@ -41,6 +42,7 @@ __all__ = [
     "ConvNet",
     "EfficientNetLite0",
     "FrozenBackbone",
+    "ImageFormat",
     "Networks",
     "ResNet",
     "conv4",

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from psco.errors import InputError
+from psco.networks.image_format import ImageFormat
 
 
 class Networks(nn.Module):
@@ -22,6 +23,8 @@ class Networks(nn.Module):
     width, dim
         Numbers of features and of coordinates of a representation. None reads them off the layers
         of the projector when they are asked for.
+    image
+        The images that the backbone takes; None if that is unknown.
     """
 
     def __init__(
@@ -31,12 +34,13 @@ class Networks(nn.Module):
         predictor: nn.Module | None = None,
         width: int | None = None,
         dim: int | None = None,
+        image: ImageFormat | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = nn.Identity() if projector is None else projector
         self.predictor = nn.Identity() if predictor is None else predictor
-        self._width, self._dim = width, dim
+        self._width, self._dim, self._image = width, dim, image
 
     @property
     def has_predictor(self) -> bool:
@@ -66,6 +70,13 @@ class Networks(nn.Module):
         kind = type(self.projector).__name__
         raise InputError(f"the output width of the projector {kind} is unknown: give dim")
 
+    @property
+    def image(self) -> ImageFormat:
+        """Size, channels and normalisation of the images; InputError if they are unknown."""
+        if self._image is None:
+            raise InputError("the format of the images is unknown: give Networks an ImageFormat")
+        return self._image
+
     def project(self, features: Tensor) -> Tensor:
         """Return Normalize(g) of features (B, width): (B, d)."""
         return F.normalize(self.projector(features), dim=1)
@@ -84,8 +95,8 @@ class Networks(nn.Module):
 
     def without_predictor(self) -> Networks:
         """Return f and g, shared with this object, without h."""
-        return Networks(self.backbone, self.projector, None, self._width, self._dim)
+        return Networks(self.backbone, self.projector, None, self._width, self._dim, self._image)
 
     def without_heads(self) -> Networks:
         """Return f alone, shared with this object."""
-        return Networks(self.backbone, width=self._known_width())
+        return Networks(self.backbone, width=self._known_width(), image=self._image)

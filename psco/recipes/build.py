@@ -9,6 +9,7 @@ from psco.methods import METHODS, Method
 from psco.networks import (
     BACKBONES,
     FrozenBackbone,
+    ImageFormat,
     Networks,
     load_backbone,
     output_width,
@@ -58,7 +59,8 @@ def build_method(recipe: Recipe, init: bool = False, quiet: bool = False) -> Met
         backbone = FrozenBackbone(backbone, width)
     g = projector(width, heads.hidden, heads.out)
     h = predictor(heads.out, heads.hidden) if heads.predictor else None
-    networks = Networks(backbone, g, h, width, heads.out)
+    seen = ImageFormat(image.size, image.channels, tuple(image.mean), tuple(image.std))
+    networks = Networks(backbone, g, h, width, heads.out, seen)
     method = METHODS[recipe.method.name](networks, **recipe.method.options)
     method.set_batch_size(recipe.train.batch_size)
     return method

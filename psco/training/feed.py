@@ -1,7 +1,8 @@
 """The order in which training sees the images, as a function of (seed, batch number) alone.
 
-`Feed` shuffles the whole data set, `EpisodeFeed` draws few-shot tasks from its classes, and
-`StreamFeed` (in ``psco.training.stream``) reads tar shards in order.
+`Feed` shuffles the whole data set, `EpisodeFeed` draws few-shot tasks from its classes or from
+labels that a method has found, and `StreamFeed` (in ``psco.training.stream``) reads tar shards in
+order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from psco.data import ImageSet
-from psco.data.tasks import TaskDrawer
+from psco.data.labellings import LabellingDrawer
 from psco.errors import InputError
 from psco.methods import Episode
 from psco.training.signals import follow_parent
@@ -149,11 +150,14 @@ class EpisodeFeed(Feed):
     Parameters
     ----------
     images
-        A labelled data set.
+        The data set.
     episode
         The shape of a batch.
     seed, workers
         See `Feed`.
+    labels
+        (n,) or (P, n) labels to draw tasks from, see `LabellingDrawer`; by default those of the
+        data set, which then must have some.
 
     Raises
     ------
@@ -162,11 +166,17 @@ class EpisodeFeed(Feed):
     """
 
     def __init__(
-        self, images: ImageSet, episode: Episode, seed: int, workers: int | None = None
+        self,
+        images: ImageSet,
+        episode: Episode,
+        seed: int,
+        workers: int | None = None,
+        labels: np.ndarray | None = None,
     ) -> None:
-        assert images.labels is not None
+        labels = images.labels if labels is None else labels
+        assert labels is not None
         try:
-            drawer = TaskDrawer(images.labels, episode.ways, episode.shots, episode.queries)
+            drawer = LabellingDrawer(labels, episode.ways, episode.shots, episode.queries)
         except InputError as error:
             raise InputError(
                 f"{images.name!r} is too small for the training tasks: {error}; lower method.ways, "

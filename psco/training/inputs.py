@@ -45,18 +45,22 @@ def feed_for(
 ) -> Feed:
     """Return the feed that a method trains on.
 
-    It yields tasks if the method trains on tasks, batches of tar shards read in order if ``buffer``
-    is not 0, and otherwise shuffled batches.
+    It yields tasks if the method trains on tasks of several images per class, batches of tar shards
+    read in order if ``buffer`` is not 0, and otherwise shuffled batches. If every image is a class
+    of its own, these have as many images as the tasks of a step have classes.
     """
-    if buffer and method.episode is not None:
+    episode = method.episode
+    if episode is not None and method.images_are_classes:
+        batch_size, episode = episode.tasks * episode.ways, None
+    if buffer and episode is not None:
         raise InputError(
             "a method that trains on tasks cannot read shards in order; "
             "--set train.shuffle_buffer=0"
         )
     if buffer:
         return StreamFeed(images, batch_size, seed, workers, buffer=buffer)
-    if method.episode is not None:
-        return EpisodeFeed(images, method.episode, seed, workers)
+    if episode is not None:
+        return EpisodeFeed(images, episode, seed, workers, method.labellings())
     return Feed(images, batch_size, seed, workers)
 
 

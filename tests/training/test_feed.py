@@ -5,9 +5,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import psco
+from psco.methods import Episode, Method
 from psco.training.feed import Feed
+from psco.training.inputs import feed_for
 
 
 @given(st.integers(2, 40), st.data())
@@ -56,3 +59,15 @@ def test_worker_processes_give_the_same_batches_in_the_same_order(labelled):
 def test_a_negative_number_of_workers_is_refused():
     with pytest.raises(psco.InputError, match="workers must be at least 0, got -1"):
         Feed(psco.ImageSet(np.zeros((50, 1, 1, 1), np.uint8)), 5, seed=0, workers=-1)
+
+
+def test_if_images_are_classes_a_batch_has_one_image_for_each_class_of_the_tasks():
+    class OneImageEach(Method):
+        images_are_classes = True
+        episode = Episode(ways=5, shots=1, queries=3, tasks=4)
+
+    images = psco.ImageSet(np.zeros((30, 8, 8, 1), np.uint8))
+    feed = feed_for(OneImageEach(psco.Networks(nn.Flatten())), images, 256, 0)
+    assert type(feed) is Feed
+    assert feed.batch_size == 20
+    assert len(np.unique(feed.indices(0))) == 20
