@@ -22,7 +22,8 @@ LAYERS = [
     ["recipes"],
     ["training", "evaluation"],
     ["classifier"],
-    ["report", "experiments"],
+    ["labelling", "report", "experiments"],
+    ["server"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,1 @@
+"""Pages and services on this machine; needs the extra ``app``."""
