@@ -142,7 +142,7 @@ def _first_direction(unit: np.ndarray) -> np.ndarray:
     """Return the direction (d,) of largest variance, by a few steps of the power method."""
     centre = unit.mean(axis=0)
     random = np.random.default_rng(0)
-    direction: np.ndarray = random.standard_normal(unit.shape[1], dtype=np.float32)
+    direction: np.ndarray = random.standard_normal((unit.shape[1],), dtype=np.float32)
     for _ in range(8):
         moved = unit.T @ (unit @ direction) - len(unit) * centre * (centre @ direction)
         length = np.linalg.norm(moved)

@@ -43,13 +43,12 @@ def recompressed(image, quality=40):
 @given(st.integers(0, 1000), st.sampled_from([0.3, 0.7, 0.95]), st.sampled_from([2, 8]))
 def test_pairs_are_those_of_two_plain_loops(seed, threshold, width):
     vectors = unit_vectors(40, width, seed)
-    loops = {
-        (a, b)
-        for a in range(40)
-        for b in range(a + 1, 40)
-        if float(vectors[a] @ vectors[b]) >= threshold
-    }
-    assert {pair[:2] for pair in near_duplicates(vectors, threshold)} == loops
+    found = {pair[:2] for pair in near_duplicates(vectors, threshold)}
+    for a in range(40):
+        for b in range(a + 1, 40):
+            cosine = float(vectors[a] @ vectors[b])
+            if abs(cosine - threshold) > 1e-5:  # nearer, rounding decides
+                assert ((a, b) in found) == (cosine > threshold)
 
 
 def test_pairs_are_found_across_chunks(monkeypatch):
