@@ -60,5 +60,5 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[dev,photos]'
+	$(PIP) install -c constraints.txt -e '.[dev,photos,app,onnx]'
 	touch $(VENV)/.installed $@
