@@ -42,9 +42,17 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Stop after this time; the same command continues.")
     ] = None,
+    encoder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Finished runs to test in the settings of the tables, as further rows."),
+    ] = None,
     parallel: Annotated[
-        int, typer.Option(help="Processes that work on the queue, each with its part of the cores.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Processes that work on the queue, each with its part of the cores. By default "
+            "one for each core if a few steps show that this is faster."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the queue and do nothing.")
     ] = False,
@@ -57,14 +65,16 @@ def reproduce(
     """
     from psco.evaluation.tables.reader import read_table, table_names
     from psco.experiments.reproduce.budget import Budget
-    from psco.experiments.reproduce.jobs import table_jobs
+    from psco.experiments.reproduce.costs import best_processes
+    from psco.experiments.reproduce.given import add_run, given_row
+    from psco.experiments.reproduce.jobs import merge_jobs, table_jobs
     from psco.experiments.reproduce.outputs import PAGE, write_outputs
     from psco.experiments.reproduce.queue import work_through
     from psco.experiments.reproduce.requests import Request, add_requests
     from psco.experiments.reproduce.sets import DataSets
 
     length, sets = Budget(budget), DataSets(root, progress=not as_json)
-    if parallel < 1:
+    if parallel is not None and parallel < 1:
         raise InputError(f"--parallel must be at least 1, got {parallel}")
     if tasks is not None and tasks < 2:
         raise InputError(f"--tasks must be at least 2, got {tasks}")
@@ -79,10 +89,14 @@ def reproduce(
     if dry_run:
         _show_queue(jobs, out, sets, as_json)
         return
-    add_requests(out, [Request(name, budget, tuple(seeds), tasks) for name in tables])
-    if parallel > 1:
-        _run_in_parallel(parallel)
+    given = tuple(add_run(path, out) for path in encoder or [])
+    add_requests(out, [Request(name, budget, tuple(seeds), tasks, given) for name in tables])
+    processes = parallel or best_processes(jobs, out, sets)
+    if processes > 1:
+        _run_in_parallel(processes)
         return
+    tested = (given_row(table, name, out, tasks)[1] for table in chosen for name in given)
+    jobs = merge_jobs([*tested, *jobs])
     outcome = work_through(jobs, out, sets, minutes, progress=not as_json)
     results = write_outputs(out, sets)
     names = {table.name for table in chosen}
@@ -109,14 +123,7 @@ def _run_in_parallel(processes: int) -> None:
     """Start this command several times; locks keep the processes off each other's runs."""
     from psco.experiments.reproduce.queue import run_side_by_side
 
-    words = sys.argv[1:]
-    for place, word in enumerate(words):
-        if word == "--parallel":
-            words[place : place + 2] = []
-            break
-        if word.startswith("--parallel="):
-            words[place : place + 1] = []
-            break
+    words = [*sys.argv[1:], "--parallel", "1"]  # the last one counts
     threads = str(max(1, (os.cpu_count() or 1) // processes))
     program = [sys.executable, "-m", "psco", *words]
     code = run_side_by_side(program, processes, {**os.environ, "OMP_NUM_THREADS": threads})
@@ -255,26 +262,30 @@ def _print(result: dict[str, Any]) -> None:
         column_title,
         describe_row,
         describe_table,
+        from_first,
         heading,
         number,
         signed,
     )
 
+    has_paper = any(cell["paper"] for row in result["rows"] for cell in row["cells"])
     drawn = Drawn("row", *map(column_title, result["columns"]), "how", title=heading(result))
     for row in result["rows"]:
         cells = [
             "\n".join(
                 [
                     number(cell["ours"]),
-                    f"[dim]{number(cell['paper'])}[/dim]",
-                    signed(cell["difference"]) + "*" * bool(cell["notes"]),
+                    *([f"[dim]{number(cell['paper'])}[/dim]"] if has_paper else []),
+                    from_first(cell["from_first"])
+                    if cell["from_first"]
+                    else signed(cell["difference"]) + "*" * bool(cell["notes"]),
                 ]
             )
             for cell in row["cells"]
         ]
         drawn.add_row(row["name"], *cells, "; ".join(describe_row(row)) or row["why"])
-    drawn.caption = (
-        f"{describe_table(result)} Ours, the paper's, the difference; * not directly comparable, "
-        f"see the page."
-    )
+    legend = "Ours, the paper's, the difference; * not directly comparable, see the page."
+    if not has_paper:
+        legend = "Below each accuracy the difference from the first row on the same tasks."
+    drawn.caption = f"{describe_table(result)} {legend}"
     Console().print(drawn)

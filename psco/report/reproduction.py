@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from psco.errors import counted
 from psco.report.page import Part, page
 from psco.report.plots import lines_plot
 
@@ -15,8 +16,9 @@ Result = Mapping[str, Any]
 
 LEGEND = (
     "Accuracy in percent with 95 % intervals over the tasks. In each cell: ours, the paper's, and "
-    "the difference in points. Letters mark numbers that are not directly comparable, and cells "
-    "that are empty."
+    "the difference in points. Where the paper has no numbers, the difference is that from the "
+    "first row on the same tasks, with its interval and, in brackets, for each seed. Letters mark "
+    "numbers that are not directly comparable, and cells that are empty."
 )
 _COLUMNS = 8  # in one table of the page
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -57,6 +59,13 @@ def signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}".replace("-", "−")
 
 
+def from_first(value: Result) -> str:
+    """Return a paired difference from the first row: ``+0.50 ± 0.12``, then that of each seed."""
+    text = f"{signed(value['mean'])} ± {value['ci95']:.2f}"
+    each = ", ".join(signed(gap) for gap in value["each"])
+    return f"{text} ({each})" if len(value["each"]) > 1 else text
+
+
 def describe_row(row: Result) -> list[str]:
     """Return how a row was obtained: rule, fraction of the paper's training, seeds, time."""
     parts = []
@@ -65,6 +74,8 @@ def describe_row(row: Result) -> list[str]:
             kind = "transductive" if cell["ours"]["transductive"] else "inductive"
             text = f"{cell['ours']['rule']} ({kind})"
             parts += [text] if text not in parts else []
+    if row["images"] is not None:
+        parts.append(counted(row["images"], "image"))
     if row["fraction"] is not None:
         parts.append(f"{100 * row['fraction']:.3g} % of the paper's training")
     if row["seeds"]:
@@ -84,7 +95,8 @@ def describe_table(result: Result) -> str:
     lengths = {"e": "epochs", "m": "minutes"}
     budget = result["budget"]
     length = "the paper's length" if budget == "paper" else f"{budget[:-1]} {lengths[budget[-1]]}"
-    trained = f"Trained on {result['data']} by the recipe {result['recipe']} for {length}"
+    images = "" if result["images"] is None else f" {counted(result['images'], 'image')} of"
+    trained = f"Trained on{images} {result['data']} by the recipe {result['recipe']} for {length}"
     tested = "" if result["curve"] is not None else f"; tested on the split {result['split']}"
     return f"{trained}{tested}. Command: {command(result)}"
 
@@ -136,6 +148,8 @@ def _markdown_cell(cell: Result, notes: Footnotes) -> str:
     marks = _superscript(notes.marks(cell["notes"]))
     if cell["ours"] is None:
         return f"– [{number(cell['paper'])}]" if cell["paper"] else "–"
+    if cell["from_first"] is not None:
+        return f"{number(cell['ours'])}; {from_first(cell['from_first'])}"
     if cell["paper"] is None:
         return number(cell["ours"])
     paper, difference = number(cell["paper"]), signed(cell["difference"])
@@ -203,6 +217,8 @@ def _html_cell(cell: Result, row: Result, notes: Footnotes) -> str:
     lines[-1] += marks
     if cell["difference"] is not None:
         lines.append(signed(cell["difference"]))
+    if cell["from_first"] is not None:
+        lines.append(f"<small>{from_first(cell['from_first'])}</small>")
     return f"<td>{'<br>'.join(lines)}</td>"
 
 

@@ -5,30 +5,38 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import psco
 from psco.cli import app
 from psco.cli.common import repeat_flags
 from psco.evaluation.tables.reader import read_table
 from psco.experiments.reproduce.budget import Budget, fraction_done
-from psco.experiments.reproduce.costs import Costs
+from psco.experiments.reproduce.costs import Costs, best_processes
 from psco.experiments.reproduce.jobs import row_tests, table_jobs
 from psco.experiments.reproduce.outputs import write_outputs
 from psco.experiments.reproduce.queue import work_through
 from psco.experiments.reproduce.requests import Request, add_requests, read_requests
 from psco.experiments.reproduce.results import table_result
-from psco.experiments.reproduce.sets import DataSets
+from psco.experiments.reproduce.sets import DataSets, evenly_spaced
 from psco.experiments.reproduce.work import is_complete
 from psco.files.lock import file_lock
 from psco.methods import METHODS
 from psco.methods.moco import MoCo
+from psco.recipes.build import build_views
 from psco.recipes.recipe import load_recipe
+from psco.report.reproduction import from_first, to_markdown
+
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 
 HEAD = """
 title: A trial on the glyphs
@@ -83,9 +91,9 @@ def finish(table, out, sets, seeds=(0,)):
     return outcome
 
 
-def result(table, out, sets, seeds=(0,), budget="paper"):
-    costs = Costs(out, sets, measure=False)
-    return table_result(table, Budget(budget), seeds, out, sets, costs)
+def result(table, out, sets, seeds=(0,), budget="paper", given=()):
+    request = Request(table.file, budget, tuple(seeds), given=given)
+    return table_result(table, request, out, sets, Costs(out, sets, measure=False))
 
 
 def means(table, out, sets):
@@ -358,6 +366,103 @@ def test_seeds_are_averaged_task_by_task_and_counted(write, sets, tmp_path):
     assert (row["seeds"], ours["seeds"]) == ([0, 1], [0, 1])
     assert ours["mean"] == pytest.approx(sum(ours["each"]) / 2)
     assert row["cells"][0]["difference"] == pytest.approx(ours["mean"] - 50)
+
+
+def test_rows_without_numbers_of_the_paper_are_compared_with_the_first_task_by_task(
+    write, sets, tmp_path
+):
+    rows = "\nrows: [{name: base}, {name: ridge, rule: ridge}, {name: MoCo, method: moco}]"
+    table, out = write(rows), tmp_path / "out"
+    finish(table, out, sets, seeds=(0, 1))
+    base, ridge, moco = result(table, out, sets, seeds=(0, 1))["rows"]
+    assert base["cells"][0]["from_first"] is None
+    jobs = queue(table, sets, seeds=(0, 1))
+
+    def per_task(method, rule, seed):
+        (job,) = (j for j in jobs if (j.recipe.method.name, j.recipe.train.seed) == (method, seed))
+        (file,) = (job.folder(out) / "tests").glob(f"glyphs-5-1-{rule}-*.json")
+        return np.array(json.loads(file.read_text())["per_task"])
+
+    for row, method, rule in ((ridge, "psco", "ridge"), (moco, "moco", "knn")):
+        gaps = [per_task(method, rule, s) - per_task("psco", "prototype", s) for s in (0, 1)]
+        found = row["cells"][0]["from_first"]
+        assert found["each"] == pytest.approx([gap.mean() for gap in gaps])
+        spread = np.mean(gaps, axis=0).std(ddof=1) / np.sqrt(len(gaps[0]))
+        assert found["mean"] == pytest.approx(np.mean(gaps))
+        assert found["ci95"] >= 1.95 * spread
+    text = to_markdown([result(table, out, sets, seeds=(0, 1))])
+    assert f"{from_first(moco['cells'][0]['from_first'])} |" in text
+
+
+def test_a_subset_of_the_training_images_is_another_run(write, sets, tmp_path):
+    rows = "\nrows: [{name: all}, {name: few, images: 300}, {name: fewer, images: 120}]"
+    table, out = write(rows), tmp_path / "out"
+    finish(table, out, sets)
+    steps = {
+        row["name"]: round(2 / row["epochs"]) for row in result(table, out, sets)["rows"]
+    }  # of an epoch, in batches of 60
+    assert steps == {"all": 333, "few": 5, "fewer": 2}
+    images = sets.load("glyphs", "train", load_recipe("glyphs").image)
+    few = evenly_spaced(images, 300)
+    assert len(np.unique(few.labels)) == 300
+    assert (few.images[100] == images.images[100 * len(images) // 300]).all()
+    (job,) = queue(write("\nrows: [{images: 20001}]"), sets)
+    assert "images must be at most 20000" in job.problem
+
+
+def test_a_given_run_is_tested_as_a_further_row_even_when_it_is_gone(write, sets, tmp_path, psco):
+    table = write("\nrows: [{name: PsCo, paper: [50, 60]}]")
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    words = ["--recipe", "glyphs", "--set", "backbone.width=8", "heads.hidden=32", "train.steps=1"]
+    assert psco("pretrain", "glyphs", "--out", mine, *words).returncode == 0
+    run = psco("reproduce", table.file, "--out", out, "--encoder", mine, "--json")
+    assert run.returncode == 0, run.stderr
+    shutil.rmtree(mine)
+    (name,) = read_requests(out)[0].given
+    own, given = result(table, out, sets, given=(name,))["rows"]
+    assert (given["name"], given["group"], given["why"]) == ("mine", "Given runs", "")
+    assert given["cells"][0]["ours"]["mean"] != own["cells"][0]["ours"]["mean"]
+    assert given["cells"][0]["paper"] is None
+    assert json.loads(run.stdout)[0]["rows"][1] == given
+
+
+def test_a_folder_that_is_no_run_is_refused_as_encoder(write, tmp_path, psco):
+    run = psco("reproduce", write().file, "--out", tmp_path / "o", "--encoder", tmp_path)
+    assert run.returncode == 2
+    assert "--encoder takes the folder of a finished run" in run.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_processes_side_by_side_are_chosen_when_a_thread_of_their_own_is_faster(
+    write, sets, tmp_path, monkeypatch
+):
+    threads = torch.get_num_threads()
+    jobs = queue(write("\nrows: [{name: a}, {name: b, set: [train.seed=5]}]"), sets, (0, 1))
+    for alone, best in ((1.5, 2), (2.5, 1)):
+        monkeypatch.setattr(
+            Costs,
+            "_step",
+            lambda *_, alone=alone: (alone if torch.get_num_threads() == 1 else 1.0, 5),
+        )
+        torch.set_num_threads(2)
+        try:
+            assert best_processes(jobs, tmp_path, sets) == best
+            assert torch.get_num_threads() == 2
+            assert best_processes(jobs[:1], tmp_path, sets) == 1
+        finally:
+            torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_row_of_a_study_is_a_recipe_that_differs_from_its_base(path):
+    table = read_table(path)
+    base = load_recipe(table.recipe, table.set)
+    assert table.compares_rows
+    assert table.split == "val"
+    for row in table.rows[1:]:
+        recipe = load_recipe(table.recipe, [*table.set, *row.set])
+        assert recipe != base or row.rule
+        build_views(recipe)
 
 
 def test_a_curve_of_training_is_kept_with_its_epochs(write, sets, tmp_path):

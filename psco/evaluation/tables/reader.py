@@ -11,7 +11,8 @@ A file describes one table or figure::
     rows:
       - {name: PsCo, method: psco, set: [], paper: [96.37 ± 0.20]}
 
-Rows with the same resolved settings share a run, also between files.
+Rows with the same resolved settings and images share a run, also between files. If no row has
+numbers of the paper, the rows are compared with the first one, task by task.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class TableRow(Section):
     method: str = "psco"
     group: str = ""
     set: list[str] = Field(default_factory=list)
+    images: int | None = Field(None, ge=1, description="of the training split; None: as the table")
     rule: str | None = Field(None, description="None: the rule of the paper for this method")
     options: dict[str, Any] = Field(default_factory=dict)
     paper: list[Number | None] = Field(default_factory=list)
@@ -72,6 +74,7 @@ class Table(Section):
     data: str
     recipe: str
     set: list[str] = Field(default_factory=list)
+    images: int | None = Field(None, ge=1, description="of the training split; None: all")
     split: Literal["test", "val"] = "test"
     seeds: int = Field(1, ge=1, description="training seeds that the paper averages over")
     tasks: int = Field(2000, ge=2)
@@ -90,6 +93,11 @@ class Table(Section):
     def settings(self) -> list[Column]:
         """The columns in order."""
         return [Column(data, *pair) for data, pairs in self.columns.items() for pair in pairs]
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether rows are compared with the first one, as the paper has no numbers for them."""
+        return self.curve is None and not any(row.paper for row in self.rows)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Table:

@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,16 @@ class Costs:
         except (OSError, ValueError):
             self._known = {}
 
+    def is_open(self, job: Job) -> bool:
+        """Whether a run has to be trained."""
+        trains = METHODS[job.recipe.method.name].kind != "baseline"
+        return trains and read_done(job.folder(self._out)) is None
+
     def seconds_left(self, job: Job) -> float | None:
         """Return how long the training of a run will take; None if that is not known."""
-        folder = job.folder(self._out)
-        if METHODS[job.recipe.method.name].kind == "baseline" or read_done(folder) is not None:
+        if not self.is_open(job):
             return 0.0
+        folder = job.folder(self._out)
         train = job.recipe.train
         rows = _rows(folder)
         if train.minutes is not None:
@@ -88,12 +94,32 @@ class Costs:
         return seconds, epoch_steps
 
 
+def best_processes(jobs: Sequence[Job], out: Path, sets: DataSets) -> int:
+    """Return how many processes finish a queue soonest: one, or one for each core.
+
+    Steps of the first run are measured with one thread and with all. Small networks gain little
+    from a second core, so two runs side by side are often faster than one after the other.
+    """
+    threads = torch.get_num_threads()
+    costs = Costs(out, sets, measure=True)
+    open_jobs = [job for job in jobs if job.problem is None and costs.is_open(job)]
+    if threads == 1 or len(open_jobs) < threads:
+        return 1
+    together = costs.seconds_left(open_jobs[0])
+    torch.set_num_threads(1)
+    try:
+        alone = costs.seconds_left(open_jobs[0])
+    finally:
+        torch.set_num_threads(threads)
+    return threads if together and alone and alone < threads * together else 1
+
+
 def _measured(job: Job, sets: DataSets) -> tuple[float, float]:
     recipe = load_recipe(job.recipe, [f"train.steps={_STEPS}", "train.log_steps=1"])
     deadline, calls = time.monotonic() + _SECONDS, itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
-            job.data,
+            sets.training_data(job.data, job.recipe.image, job.images),
             Path(folder) / RUN,
             recipe,
             root=sets.root,

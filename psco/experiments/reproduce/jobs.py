@@ -68,6 +68,10 @@ class Job:
         What the tables need.
     tables
         The tables that need it.
+    images
+        Number of training images; None for all.
+    given
+        Name of a finished run that is tested instead; see ``psco.experiments.reproduce.given``.
     """
 
     data: str
@@ -77,11 +81,13 @@ class Job:
     problem: str | None
     tests: list[Evaluation] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
+    images: int | None = None
+    given: str | None = None
 
     @property
     def name(self) -> str:
         """The identity of the run: data set, method, and the hashes of settings and images."""
-        return f"{self._prefix}-{(self.fingerprint or 'missing')[:8]}"
+        return self.given or f"{self._prefix}-{(self.fingerprint or 'missing')[:8]}"
 
     @property
     def title(self) -> str:
@@ -93,7 +99,7 @@ class Job:
 
         If the data set is missing, that is the folder of a run with the same settings, if any.
         """
-        if self.fingerprint is None:
+        if self.fingerprint is None and self.given is None:
             earlier = sorted((out / RUNS).glob(f"{self._prefix}-" + "[0-9a-f]" * 8))
             if earlier:
                 return earlier[0]
@@ -119,12 +125,13 @@ def row_job(
     changes = [f"method.name={row.method}", *table.set, *row.set]
     full = load_recipe(table.recipe, changes)
     recipe = load_recipe(table.recipe, [*changes, *budget.overrides, f"train.seed={seed}"])
-    problem = sets.problem(table.data, "train", recipe.image)
+    number = row.images or table.images
+    problem = sets.problem(table.data, "train", recipe.image, number)
     fingerprint = None
     if problem is None:
-        fingerprint = sets.fingerprint(table.data, "train", recipe.image)
+        fingerprint = sets.fingerprint(table.data, "train", recipe.image, number)
     tests = row_tests(table, row, tasks)
-    return Job(table.data, recipe, full.train, fingerprint, problem, tests, [table.name])
+    return Job(table.data, recipe, full.train, fingerprint, problem, tests, [table.name], number)
 
 
 def row_tests(table: Table, row: TableRow, tasks: int | None) -> list[Evaluation]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from psco.evaluation.tables.reader import read_table, table_names
-from psco.experiments.reproduce.budget import PAPER, Budget
+from psco.experiments.reproduce.budget import PAPER
 from psco.experiments.reproduce.costs import Costs
 from psco.experiments.reproduce.requests import Request, read_requests
 from psco.experiments.reproduce.results import table_result
@@ -31,7 +31,7 @@ def collect(out: Path, sets: DataSets) -> list[dict[str, Any]]:
     order = {name: place for place, name in enumerate(table_names())}
     requests.sort(key=lambda request: order.get(request.table, len(order)))
     return [
-        table_result(read_table(r.table), Budget(r.budget), r.seeds, out, sets, costs, r.tasks)
+        table_result(read_table(r.table), r, out, sets, costs)
         for r in requests
         if r.table in order or Path(r.table).is_file()
     ]

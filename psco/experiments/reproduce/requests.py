@@ -15,12 +15,13 @@ _ADVICE = "remove it and run the commands again; finished runs are kept"
 
 @dataclass(frozen=True)
 class Request:
-    """A table on a budget: its name or file, the seeds and the largest number of tasks."""
+    """A table on a budget: its name or file, seeds, largest number of tasks and given runs."""
 
     table: str
     budget: str
     seeds: tuple[int, ...]
     tasks: int | None = None
+    given: tuple[str, ...] = ()
 
 
 def read_requests(out: Path) -> list[Request]:
@@ -29,17 +30,24 @@ def read_requests(out: Path) -> list[Request]:
     if not path.is_file():
         return []
     entries = read_json(path, _ADVICE)[0]["requests"]
-    return [Request(**{**entry, "seeds": tuple(entry["seeds"])}) for entry in entries]
+    return [
+        Request(**{**entry, "seeds": tuple(entry["seeds"]), "given": tuple(entry.get("given", ()))})
+        for entry in entries
+    ]
 
 
 def add_requests(out: Path, new: Sequence[Request]) -> list[Request]:
-    """Remember requests and return all. Seeds are added to those of an equal table and budget."""
+    """Remember requests and return all.
+
+    Seeds and given runs are added to those of an equal table and budget.
+    """
     with file_lock(out / f"{REQUESTS}.lock"):
         known = {(r.table, r.budget): r for r in read_requests(out)}
         for request in new:
             key = (request.table, request.budget)
-            earlier = known[key].seeds if key in known else ()
-            seeds = tuple(sorted({*earlier, *request.seeds}))
-            known[key] = Request(*key, seeds, request.tasks)
+            earlier = known.get(key, request)
+            seeds = tuple(sorted({*earlier.seeds, *request.seeds}))
+            given = tuple(dict.fromkeys([*earlier.given, *request.given]))
+            known[key] = Request(*key, seeds, request.tasks, given)
         write_json(out / REQUESTS, {"requests": [asdict(r) for r in known.values()]}, indent=1)
     return list(known.values())

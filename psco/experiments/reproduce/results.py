@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from psco.evaluation.tables.reader import Number, Table, TableRow
 from psco.experiments.recipe_report import thinned
 from psco.experiments.reproduce.budget import Budget, fraction_done
 from psco.experiments.reproduce.costs import Costs
+from psco.experiments.reproduce.given import given_row
 from psco.experiments.reproduce.jobs import Job, row_job
+from psco.experiments.reproduce.requests import Request
 from psco.experiments.reproduce.sets import DataSets, missing_note
 from psco.experiments.reproduce.work import RUN, read_done, read_test
 from psco.methods import METHODS
@@ -30,34 +32,34 @@ _POINTS = 120  # of a curve
 
 
 def table_result(
-    table: Table,
-    budget: Budget,
-    seeds: Sequence[int],
-    out: Path,
-    sets: DataSets,
-    costs: Costs,
-    tasks: int | None = None,
+    table: Table, request: Request, out: Path, sets: DataSets, costs: Costs
 ) -> dict[str, Any]:
     """Return a table as a dict: its rows with ours, the paper's, the difference and notes."""
-
-    def job_of(row: TableRow, seed: int) -> Job | None:
-        return row_job(table, row, budget, seed, sets, tasks)
-
+    budget, tasks = Budget(request.budget), request.tasks
+    rows: list[tuple[TableRow, list[Job]]] = []
+    for row in table.rows:
+        jobs = (row_job(table, row, budget, seed, sets, tasks) for seed in request.seeds)
+        rows.append((row, [job for job in jobs if job is not None]))
+    for name in request.given:
+        given, job = given_row(table, name, out, tasks)
+        rows.append((given, [job]))
+    first = rows[0][1] if table.compares_rows else []
     return {
         "table": table.name,
         "file": table.file,
         "title": table.title,
         "where": table.where,
         "data": table.data,
+        "images": table.images,
         "recipe": table.recipe,
         "split": table.split,
         "budget": budget.text,
-        "seeds": list(seeds),
+        "seeds": list(request.seeds),
         "paper_seeds": table.seeds,
         "plot": table.plot,
         "curve": table.curve,
         "columns": [column._asdict() for column in table.settings],
-        "rows": [_row(table, row, seeds, out, sets, costs, job_of) for row in table.rows],
+        "rows": [_row(table, row, jobs, first, out, sets, costs) for row, jobs in rows],
         "notes": [table.notes[note] for note in table.table_notes],
     }
 
@@ -65,13 +67,12 @@ def table_result(
 def _row(
     table: Table,
     row: TableRow,
-    seeds: Sequence[int],
+    jobs: Sequence[Job],
+    first: Sequence[Job],
     out: Path,
     sets: DataSets,
     costs: Costs,
-    job_of: Callable[[TableRow, int], Job | None],
 ) -> dict[str, Any]:
-    jobs = [job for seed in seeds if (job := job_of(row, seed)) is not None]
     trained = [(job, done) for job in jobs if (done := read_done(job.folder(out))) is not None]
     notes = [table.notes[note] for note in row.notes]
     notes += [TRANSDUCTIVE_NOTE] if row.transductive else []
@@ -84,6 +85,7 @@ def _row(
         "method": row.method,
         "group": row.group,
         "changes": row.set,
+        "images": row.images,
         "fraction": min(known) if known and not untrained else None,
         "epochs": min((done["epochs"] for _, done in trained), default=None),
         "minutes": round(sum(done["seconds"] for _, done in trained) / 60, 1),
@@ -92,7 +94,10 @@ def _row(
         "notes": notes,
         "why": why,
         "cells": [
-            _cell(place, row, [job for job, _ in trained], out, sets, why)
+            {
+                **_cell(place, row, [job for job, _ in trained], out, sets, why),
+                "from_first": _difference(place, jobs, first, out, sets),
+            }
             for place in range(len(table.settings))
         ],
         "curves": list(_curves(table, jobs, out)),
@@ -152,6 +157,22 @@ def _cell(
     cell["difference"] = mean - paper.mean
     cell["notes"] = [f"Other test: {text}." for text in first["departures"]]
     return cell
+
+
+def _difference(
+    place: int, jobs: Sequence[Job], first: Sequence[Job], out: Path, sets: DataSets
+) -> dict[str, Any] | None:
+    """Return the difference of a cell from the first row, on the same tasks and seeds."""
+    mine, theirs = (
+        {r["training_seed"]: r["per_task"] for job in row if (r := _tested(job, place, out, sets))}
+        for row in (jobs, first)
+    )
+    seeds = [seed for seed in mine if seed in theirs]
+    if not seeds or jobs is first:
+        return None
+    gaps = np.array([np.subtract(mine[seed], theirs[seed]) for seed in seeds])  # (seeds, tasks)
+    mean, ci95 = interval(gaps.mean(axis=0))
+    return {"mean": mean, "ci95": ci95, "seeds": seeds, "each": gaps.mean(axis=1).tolist()}
 
 
 def _tested(job: Job, place: int, out: Path, sets: DataSets) -> dict[str, Any] | None:

@@ -74,13 +74,15 @@ def train_job(
         if _loads(folder / RUN):
             return True
         (folder / DONE).unlink()
+    if job.given is not None:
+        raise PscoError(f"{folder} is damaged; give the run again with --encoder")
     damage = _damage(folder / RUN, job.recipe)
     if damage is not None:
         aside = next(p for n in count(1) if not (p := Path(f"{folder}.damaged-{n}")).exists())
         folder.rename(aside)
         print(f"note: {damage}; set aside as {aside.name}, run again", file=sys.stderr)
     trainer = Trainer(
-        job.data,
+        sets.training_data(job.data, job.recipe.image, job.images),
         folder / RUN,
         job.recipe,
         resume=True,
@@ -92,10 +94,16 @@ def train_job(
     run = trainer.run()
     if not run.finished:
         return False
-    last = run.metrics[-1] if run.metrics else {}
-    facts = {"steps": run.steps, "epochs": last.get("epoch", 0.0)}
-    write_json(folder / DONE, {**facts, "seconds": last.get("seconds", 0.0)})
+    write_json(folder / DONE, {**length_of_run(folder / RUN), "steps": run.steps})
     return True
+
+
+def length_of_run(folder: Path) -> dict[str, float]:
+    """Return steps, epochs and seconds of a run, from its metrics; zeros if it has none."""
+    rows = read_metrics(folder / METRICS)
+    last = rows[-1] if rows else {}
+    names = {"steps": "step", "epochs": "epoch", "seconds": "seconds"}
+    return {name: last.get(column, 0.0) for name, column in names.items()}
 
 
 def evaluate_job(
