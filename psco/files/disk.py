@@ -77,10 +77,14 @@ class DiskGuard:
             If the file cannot be written and training must not go on without it.
         """
         try:
+            if not self._folder.is_dir():  # writers would create it again, without its other files
+                raise FileNotFoundError(errno.ENOENT, "the folder was removed or renamed")
             write()
         except OSError as error:
             full = error.errno in _FULL
             reason = f"{what} cannot be written to {self._folder}: {error.strerror or error}"
+            if not self._folder.is_dir():
+                raise PscoError(f"{reason}; move it back and continue with --resume") from None
             if not full or last or not self._continues:
                 raise PscoError(f"{reason}; {self._advice(full)}") from None
             if not self._warned:
