@@ -27,6 +27,31 @@ def prototypes(support: Tensor, labels: Tensor, ways: int) -> Tensor:
     return F.normalize(members.transpose(-1, -2) @ support, dim=-1)
 
 
+def left_out_cosines(query: Tensor, support: Tensor, labels: Tensor, sums: Tensor) -> Tensor:
+    """Return the cosines of supports with the prototypes that the other supports have.
+
+    Parameters
+    ----------
+    query, support
+        (S, d) representations of the supports as queries and as supports.
+    labels
+        (S,) int64 their classes in 0..N−1.
+    sums
+        (N, d) sums of all supports of every class.
+
+    Returns
+    -------
+    Tensor
+        (S, N); 0 for the own class of a support that is alone in it.
+    """
+    cosines = query @ F.normalize(sums, dim=-1).mT  # (S, N)
+    without = sums[labels] - support  # (S, d)
+    # What rounding leaves of a class with one support is no direction.
+    is_empty = without.norm(dim=-1) < 1e-4
+    own = (query * F.normalize(without, dim=-1)).sum(dim=-1).masked_fill(is_empty, 0.0)
+    return cosines.scatter(1, labels[:, None], own[:, None])
+
+
 def class_means(features: Tensor, labels: Tensor, ways: int) -> Tensor:
     """Return the mean (..., ways, d) of the features (..., S, d) of every class."""
     members = F.one_hot(labels, ways).to(features.dtype)  # (..., S, ways)
