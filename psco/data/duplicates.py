@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ from psco.errors import InputError
 SIMILAR = 0.97
 _SIDE = 16  # pixels of a fingerprint
 _CHUNK = 1024  # rows compared at a time
+
+
+NO_FINGERPRINT = np.zeros(_SIDE * _SIDE, dtype=np.float32)  # similar to nothing
 
 
 class Pair(NamedTuple):
@@ -115,6 +118,22 @@ def near_duplicates_between(
     return sorted(pairs, key=lambda pair: -pair.similarity)
 
 
+def count_copies(images: Iterable[np.ndarray], groups: Sequence[object] | None = None) -> int:
+    """Return how many images (H, W, C) have a near-duplicate among those of other groups.
+
+    Parameters
+    ----------
+    images
+        uint8, of any sizes.
+    groups
+        The group of each image; by default every image is its own.
+    """
+    pairs = near_duplicates(np.stack([fingerprint(image) for image in images]))
+    if groups is not None:
+        pairs = [pair for pair in pairs if groups[pair.first] != groups[pair.second]]
+    return len({number for pair in pairs for number in (pair.first, pair.second)})
+
+
 def duplicate_groups(pairs: Iterable[Pair]) -> list[tuple[int, ...]]:
     """Return the groups of images that pairs connect, directly or through others, sorted."""
     leader: dict[int, int] = {}
@@ -132,6 +151,20 @@ def duplicate_groups(pairs: Iterable[Pair]) -> list[tuple[int, ...]]:
     for number in sorted(leader):
         groups.setdefault(find(number), []).append(number)
     return [tuple(group) for _, group in sorted(groups.items())]
+
+
+def graded_groups(pairs: Sequence[Pair]) -> list[tuple[tuple[int, ...], float]]:
+    """Return the groups of `duplicate_groups`, the most similar first.
+
+    With each group comes its lowest similarity in [0, 1] of two images that are a pair.
+    """
+    groups = duplicate_groups(pairs)
+    group_of = {number: place for place, group in enumerate(groups) for number in group}
+    lowest = [1.0] * len(groups)
+    for pair in pairs:
+        place = group_of[pair.first]
+        lowest[place] = min(lowest[place], pair.similarity)
+    return sorted(zip(groups, lowest, strict=True), key=lambda graded: -graded[1])
 
 
 def _most_similar(pairs: list[Pair], limit: int) -> list[Pair]:

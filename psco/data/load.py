@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from psco.data.imageset import ImageSet, with_channels
+from psco.data.reading.decode import with_aspect
 from psco.data.reading.folders import list_images, list_paths
 from psco.data.reading.objects import (
     from_array,
@@ -50,6 +51,7 @@ def load_dataset(
     *,
     size: int | None = None,
     channels: int | None = None,
+    aspect: float = 1.0,
     max_bad: float = MAX_BAD,
     progress: bool = True,
 ) -> ImageSet:
@@ -72,6 +74,10 @@ def load_dataset(
         image sets are not resized.
     channels
         1 for grey or 3 for RGB; by default that of the named data set or array, else 3.
+    aspect
+        Width over height of the images, whose short side is ``size``; files are cropped to it
+        around their centre. Named data sets other than ImageNet, arrays and image sets have their
+        own.
     max_bad
         Fraction of image files, in [0, 1], that may be undecodable; they are skipped.
     progress
@@ -82,6 +88,11 @@ def load_dataset(
     InputError
         If there is no such source, or it has no usable images.
     """
+    if aspect != 1 and not _is_read_from_files(source):
+        raise InputError(
+            f"image.aspect={aspect:g} requires image files of your own or imagenet, and these "
+            f"images have their own shape; --set image.aspect=1"
+        )
     if isinstance(source, ImageSet):
         return with_channels(source, channels)
     if isinstance(source, np.ndarray):
@@ -89,22 +100,24 @@ def load_dataset(
     if source == "glyphs":
         return with_channels(load_glyphs(split), channels)
     if isinstance(source, str) and source in BENCHMARKS:
-        return load_benchmark(source, split, root, size, channels)
+        options = {} if aspect == 1 else {"aspect": aspect}
+        return load_benchmark(source, split, root, size, channels, **options)
     if isinstance(source, str) and source in VARIANTS:
-        name, options = VARIANTS[source]
-        images = load_benchmark(name, split, root, size, channels, **options)
+        name, variant = VARIANTS[source]
+        images = load_benchmark(name, split, root, size, channels, **variant)
         return replace(images, name=source)
     size, channels = size or 84, channels or 3
+    shape = with_aspect(size, aspect)
     if isinstance(source, (str, os.PathLike)):
         if are_shards(source):
-            return load_shards(source, size, channels, max_bad=max_bad, progress=progress)
+            return load_shards(source, shape, channels, max_bad=max_bad, progress=progress)
         path = Path(source)
         looks_like_a_name = path.name == source and not path.suffix
         if looks_like_a_name and not path.exists():
             raise unknown_name("data set or folder", path.name, dataset_names())
-        return pack(list_images(path), size, channels, max_bad=max_bad, progress=progress)
+        return pack(list_images(path), shape, channels, max_bad=max_bad, progress=progress)
     if isinstance(source, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) for p in source):
-        return pack(list_paths(source), size, channels, max_bad=max_bad, progress=progress)
+        return pack(list_paths(source), shape, channels, max_bad=max_bad, progress=progress)
     if is_hf_dataset(source):
         return from_hf_dataset(source, size, channels, progress=progress)
     if is_torch_dataset(source):
@@ -113,6 +126,13 @@ def load_dataset(
         f"cannot load images from an object of type {type(source).__name__}; give the name of a "
         f"data set, a folder, a .zip or .csv file, a list of paths, an array or a torch data set"
     )
+
+
+def _is_read_from_files(source: object) -> bool:
+    """Whether images are decoded from files in a size of our choice."""
+    if isinstance(source, (str, os.PathLike)):
+        return source == "imagenet" or not has_splits(source)
+    return isinstance(source, (list, tuple))
 
 
 def dataset_names() -> list[str]:

@@ -393,3 +393,24 @@ def test_a_jpeg_above_the_limit_is_decoded_at_a_reduced_size(monkeypatch):
     monkeypatch.setenv("PSCO_MAX_PIXELS", "100000")
     content = encode(corners(1024, 1024), "JPEG")
     assert_corners(decoded(content, 32))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_images_can_keep_other_proportions_and_stand_upright(orientation):
+    upright = Image.new("RGB", (80, 60), "red")
+    upright.paste("blue", (40, 0, 80, 60))  # the right half
+    turned = {
+        1: None,
+        3: Image.Transpose.ROTATE_180,
+        6: Image.Transpose.ROTATE_90,
+        8: Image.Transpose.ROTATE_270,
+    }
+    stored = upright if turned[orientation] is None else upright.transpose(turned[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    stored.save(file, "PNG", exif=exif)
+    found = decode_image(file.getvalue(), (30, 40), 3, name="x")
+    assert found.shape == (30, 40, 3)
+    assert (found[:, :18] == [255, 0, 0]).all()
+    assert (found[:, 22:] == [0, 0, 255]).all()

@@ -13,6 +13,7 @@ from PIL import Image
 from psco.data.duplicates import (
     SIMILAR,
     Pair,
+    count_copies,
     duplicate_groups,
     fingerprint,
     near_duplicates,
@@ -124,3 +125,13 @@ def test_groups_are_connected_components():
 def test_a_threshold_out_of_range_is_refused(threshold):
     with pytest.raises(InputError, match="must be in"):
         near_duplicates(unit_vectors(4), threshold)
+
+
+def test_copies_are_counted_unless_they_belong_to_one_group():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
+    images[4] = images[1]  # a pair
+    images[5] = images[1] // 2 + 40  # darker, and still a copy
+    assert count_copies(images) == 3
+    assert count_copies(images, ["a", "b", "c", "d", "b", "e"]) == 3
+    assert count_copies(images, ["a", "b", "c", "d", "b", "b"]) == 0

@@ -17,6 +17,8 @@ from psco.data import ImageSet, load_dataset
 from psco.data.reading.folders import list_csv, list_folder, list_images, list_paths
 from psco.data.reading.objects import from_array, from_hf_dataset, from_torch_dataset
 from psco.errors import InputError
+from psco.training.trainer import Trainer
+from psco.views import to_batch
 
 
 @pytest.fixture(autouse=True)
@@ -397,3 +399,44 @@ def test_unknown_names_and_missing_paths_are_distinguished(tmp_path):
     for missing in ("./photos", tmp_path / "photos", "photos.zip", Path("photos")):
         with pytest.raises(InputError, match=r"there is no folder or zip archive '.*photos"):
             load_dataset(missing)
+
+
+def test_sources_of_the_proportions_of_a_camera_show_the_whole_picture(tmp_path):
+    for number in range(3):
+        picture = Image.new("RGB", (160, 120), "white")
+        picture.paste("black", (0, 0, 8, 120))  # a mark that the centre square does not show
+        picture.save(tmp_path / f"{number}.png")
+    whole = load_dataset(tmp_path, size=60, aspect=4 / 3, progress=False)
+    assert whole.images.shape == (3, 60, 80, 3)
+    assert (whole.images[:, :, :3] == 0).all()
+    assert (load_dataset(tmp_path, size=60, progress=False).images[:] == 255).all()
+    assert load_dataset(tmp_path, size=60, aspect=0.75, progress=False).images.shape[1:3] == (
+        80,
+        60,
+    )
+
+
+def test_training_crops_from_the_whole_of_wide_sources(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(8):
+        picture = Image.effect_noise((160, 120), 90).convert("RGB")
+        picture.paste("red", (0, 0, 12, 120))
+        picture.save(tmp_path / "in" / f"{number}.png")
+    small = ["backbone.width=4", "heads={hidden: 8, out: 8}", "train.batch_size=4"]
+    shape = ["image.size=32", "image.source_size=60", "image.aspect=1.333"]
+    crop = ["views.view_a={crop: {scale: [0.9, 1.0]}}", "views.view_b={crop: {}}"]
+    run = Trainer(
+        tmp_path / "in", tmp_path / "run", "own-images", [*small, *shape, *crop, "train.steps=1"]
+    )
+    run.progress = False
+    run.run()
+    assert run.images.images.shape == (8, 60, 80, 3)
+    view = run.pair.view_a(to_batch(run.images.images[:]), torch.Generator().manual_seed(0))
+    red, _, blue = view[:, :, :, 0].mean(dim=2).T  # of the left edge of each view
+    assert (red - blue > 1).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("data", ["glyphs", np.zeros((4, 8, 8), np.uint8)])
+def test_images_with_a_shape_of_their_own_refuse_another(data):
+    with pytest.raises(InputError, match="requires image files of your own or imagenet"):
+        load_dataset(data, aspect=1.5)

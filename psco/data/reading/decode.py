@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
@@ -16,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 from psco.data.reading.limits import MAX_PIXELS, Limits, current_limits
 from psco.errors import BROKEN_IMPORT, InputError, printable, quoted
 
+Size: TypeAlias = int | tuple[int, int]  # the side of a square, or height and width
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
 # HEIC and AVIF are listed even where they cannot be decoded, so that they are reported.
 EXTENSIONS = (
@@ -43,6 +44,9 @@ _TRANSPOSE = {
 }
 
 
+_LYING = (5, 6, 7, 8)  # orientations whose sides change places when the image is turned upright
+
+
 class DecodeError(InputError):
     """A file that is not an image, or a damaged one.
 
@@ -68,8 +72,8 @@ class Header(NamedTuple):
     format: str
 
 
-def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.ndarray:
-    """Decode an image: its centre square, upright, resized to ``size``.
+def decode_image(content: bytes, size: Size, channels: int, *, name: str) -> np.ndarray:
+    """Decode an image: its centre square, or its middle in other proportions, upright and resized.
 
     Transparent pixels become white, 16-bit grey is scaled to 8 bits, of an animation the first
     frame is used, and the EXIF orientation is applied.
@@ -79,8 +83,8 @@ def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.n
     content
         The file: PNG, JPEG, WebP, TIFF, BMP, GIF, PPM, or another of `available_formats`.
     size
-        Side of the result in pixels: the short side is resized to it (bicubic, antialiased) and
-        the middle of the long side is kept.
+        Side of the result in pixels, or its height and width. The image is resized to cover it
+        (bicubic, antialiased), and its middle is kept.
     channels
         1 for grey, 3 for RGB.
     name
@@ -89,7 +93,7 @@ def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.n
     Returns
     -------
     np.ndarray
-        (size, size, channels) uint8.
+        (size, size, channels) or (height, width, channels) uint8.
 
     Raises
     ------
@@ -97,18 +101,52 @@ def decode_image(content: bytes, size: int, channels: int, *, name: str) -> np.n
         If the file is not an image, is damaged or cut short, or exceeds the limit on pixels (see
         `Limits`). No other error is raised, whatever the content.
     """
+    mode = "L" if channels == 1 else "RGB"
+    height, width = sides(size)
+
+    def fit(file: Image.Image) -> Image.Image:
+        lies = _orientation(file) in _LYING
+        return _fit(file, (width, height) if lies else (height, width), channels)
+
+    return _array(_decode(content, name, mode, max(height, width), fit), channels)
+
+
+def decode_whole(content: bytes, longest: int, *, name: str) -> Image.Image:
+    """Decode an image for looking at: whole and upright, in RGB, with no side over ``longest``.
+
+    It is never enlarged. Otherwise as `decode_image`, which describes the errors too.
+    """
+    return _decode(content, name, "RGB", longest, lambda file: _within(file, longest))
+
+
+def _decode(
+    content: bytes, name: str, mode: str, size: int, resize: Callable[[Image.Image], Image.Image]
+) -> Image.Image:
+    """Return an upright image that ``resize`` has made small; at least ``size`` px enter it."""
     limit = current_limits().pixels
     with _one_kind_of_error(name, content), _open(content, limit) as file:
-        file.draft("L" if channels == 1 else "RGB", (_OVERSAMPLING * size, _OVERSAMPLING * size))
+        file.draft(mode, (_OVERSAMPLING * size, _OVERSAMPLING * size))
         pixels = file.width * file.height
         if pixels > limit:
             raise DecodeError(name, f"its {pixels:,} pixels exceed {MAX_PIXELS}={limit}")
         with _ONE_LARGE if pixels > _LARGE else nullcontext():
             file.load()
-            square = _fit(file, size, channels)
+            small = resize(file)
             transpose = _TRANSPOSE.get(_orientation(file))
             file.close()  # frees the large image before the next one is loaded
-        return _array(square if transpose is None else square.transpose(transpose), channels)
+        return small if transpose is None else small.transpose(transpose)
+
+
+def sides(size: Size) -> tuple[int, int]:
+    """Return height and width of images that are squares or have given sides."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def with_aspect(size: int, aspect: float) -> Size:
+    """Return the sides of images with a given short side and ratio of width to height."""
+    if aspect == 1:
+        return size
+    return (size, round(size * aspect)) if aspect > 1 else (round(size / aspect), size)
 
 
 def probe_image(content: bytes, *, name: str = "image") -> Header:
@@ -145,7 +183,7 @@ def available_formats() -> tuple[str, ...]:
 
 def square_image(image: Image.Image, size: int, channels: int) -> np.ndarray:
     """Return an image in memory as (size, size, channels) uint8, as `decode_image` does."""
-    return _array(_fit(image, size, channels), channels)
+    return _array(_fit(image, (size, size), channels), channels)
 
 
 def _open(content: bytes, max_pixels: int) -> Image.Image:
@@ -188,13 +226,23 @@ def _orientation(file: Image.Image) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
-def _fit(image: Image.Image, size: int, channels: int) -> Image.Image:
-    square = ImageOps.fit(_eight_bits(image), (size, size), Image.Resampling.BICUBIC)
-    if square.mode == "RGBA":
-        # Pillow weights colours by opacity when it resizes, so compositing the small square on
-        # white gives the same result as the large image, in less time.
-        square = Image.alpha_composite(Image.new("RGBA", square.size, "white"), square)
-    return square.convert("L" if channels == 1 else "RGB")
+def _fit(image: Image.Image, size: tuple[int, int], channels: int) -> Image.Image:
+    fitted = ImageOps.fit(_eight_bits(image), size[::-1], Image.Resampling.BICUBIC)
+    return _on_white(fitted).convert("L" if channels == 1 else "RGB")
+
+
+def _within(image: Image.Image, longest: int) -> Image.Image:
+    whole = _eight_bits(image).copy()  # Pillow's thumbnail changes the image itself
+    whole.thumbnail((longest, longest), Image.Resampling.BICUBIC)
+    return _on_white(whole).convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    # Pillow weights colours by opacity when it resizes, so compositing the small image on white
+    # gives the same result as the large one, in less time.
+    if image.mode != "RGBA":
+        return image
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
 def _array(square: Image.Image, channels: int) -> np.ndarray:

@@ -105,6 +105,17 @@ def list_csv(path: Path) -> Listing:
     InputError
         If the file is not such a table, a line lacks its path or label, or an image is missing.
     """
+    cells, labels = read_path_column(path)
+    files = [_with_slashes(path.parent, cell) for cell in cells]
+    _check_exist(path.parent, files, quoted(path))
+    source = ChosenFiles(path.parent, files)
+    if labels is None:
+        return Listing(source, tuple(files), name=path.stem)
+    return list_classes(source, files, labels, path.stem, "all")
+
+
+def read_path_column(path: Path) -> tuple[list[str], list[str] | None]:
+    """Read the paths and, if there is such a column, the labels of a CSV file; see `list_csv`."""
     rows = _read_table(path)
     columns = {name.strip().lower(): place for place, name in enumerate(rows[0][1])}
     path_column = next((columns[name] for name in PATH_COLUMNS if name in columns), None)
@@ -117,13 +128,9 @@ def list_csv(path: Path) -> Listing:
     cells = [_cell(path, row, path_column, "path") for row in rows[1:]]
     if not cells:
         raise InputError(f"{quoted(path)} names no images; it needs a line for each image")
-    files = [_with_slashes(path.parent, cell) for cell in cells]
-    _check_exist(path.parent, files, quoted(path))
-    source = ChosenFiles(path.parent, files)
     if label_column is None:
-        return Listing(source, tuple(files), name=path.stem)
-    labels = [_cell(path, row, label_column, "label") for row in rows[1:]]
-    return list_classes(source, files, labels, path.stem, "all")
+        return cells, None
+    return cells, [_cell(path, row, label_column, "label") for row in rows[1:]]
 
 
 def csv_column(path: Path, name: str) -> list[str] | None:

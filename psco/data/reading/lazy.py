@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psco.data.reading.decode import DecodeError, decode_image
+from psco.data.reading.decode import DecodeError, Size, decode_image, sides
 from psco.data.reading.undecodable import check_fraction, too_many
 from psco.errors import InputError, quoted
 from psco.progress import warn
@@ -40,7 +40,7 @@ class Files(Protocol):
 
 
 class LazyImages:
-    """Image files indexed like an array (n, S, S, C) uint8, decoded at each access.
+    """Image files indexed like an array (n, H, W, C) uint8, decoded at each access.
 
     The first axis takes any index of an array: an integer, a slice, an integer array of any shape,
     a mask. ``np.asarray`` decodes everything.
@@ -50,7 +50,7 @@ class LazyImages:
     files
         The files.
     size
-        Side S of the result: the centre square of the image, resized.
+        Side of the result, or its height and width; see `decode_image`.
     channels
         1 for grey, 3 for RGB.
     max_bad
@@ -65,12 +65,12 @@ class LazyImages:
     def __init__(
         self,
         files: Files,
-        size: int,
+        size: Size,
         channels: int,
         max_bad: float = 0.0,
     ) -> None:
         check_fraction(max_bad)
-        self.shape = (len(files), size, size, channels)
+        self.shape: tuple[int, int, int, int] = (len(files), *sides(size), channels)
         self.files = files
         self._max_bad = max_bad
         self._numbers = np.arange(len(files))
@@ -105,7 +105,7 @@ class LazyImages:
             if candidate != number or content is None:
                 content = self.files.content(candidate)
             try:
-                return decode_image(content, self.shape[1], self.shape[3], name="")
+                return decode_image(content, self.shape[1:3], self.shape[3], name="")
             except DecodeError as error:
                 self._record_bad(candidate, error.reason)
         raise self._no_good_image(number)

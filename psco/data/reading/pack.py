@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.decode import available_formats, decode_image
+from psco.data.reading.decode import Size, available_formats, decode_image, sides
 from psco.data.reading.limits import current_limits
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
@@ -33,6 +33,7 @@ from psco.data.reading.undecodable import (
 from psco.errors import InputError, PscoError, quoted
 from psco.files.atomic import atomic_path
 from psco.files.cache import cache_dir
+from psco.files.lock import file_lock
 
 FORMAT = 1  # part of every key; increase it with any change to how images are decoded or stored
 _ABANDONED = 3600.0  # seconds without a write after which a writer must be dead
@@ -56,7 +57,7 @@ class PackedSet(ImageSet):
 
 def pack(
     listing: Listing,
-    size: int,
+    size: Size,
     channels: int,
     *,
     max_bad: float = MAX_BAD,
@@ -69,7 +70,7 @@ def pack(
     listing
         The files, with labels if there are any; the result keeps their order.
     size, channels
-        Side and channels of the result; see `decode_image`.
+        Side (or height and width) and channels of the result; see `decode_image`.
     max_bad
         Fraction of the files, in [0, 1], that may be undecodable; they are skipped with a warning.
     progress
@@ -78,7 +79,7 @@ def pack(
     Returns
     -------
     PackedSet
-        Images (n, size, size, channels), memory-mapped copy-on-write.
+        Images (n, height, width, channels), memory-mapped copy-on-write.
 
     Raises
     ------
@@ -94,8 +95,11 @@ def pack(
     found = _open(file)
     if found is None:
         try:
-            _write(file, listing, size, channels, max_bad, progress)
-            found = _open(file)
+            with file_lock(file.with_suffix(".lock")):  # another process may pack the same images
+                found = _open(file)
+                if found is None:
+                    _write(file, listing, size, channels, max_bad, progress)
+                    found = _open(file)
         except OSError as error:
             raise PscoError(
                 f"cannot write packed images to {quoted(file.parent)}: {error.strerror or error}; "
@@ -119,7 +123,7 @@ def pack(
     )
 
 
-def _cache_file(listing: Listing, size: int, channels: int) -> Path:
+def _cache_file(listing: Listing, size: Size, channels: int) -> Path:
     try:
         stamp = listing.source.stamp()
     except (OSError, ValueError) as error:
@@ -142,11 +146,14 @@ def _open(file: Path) -> tuple[np.ndarray, dict[str, str]] | None:
 
 
 def _write(
-    file: Path, listing: Listing, size: int, channels: int, max_bad: float, progress: bool
+    file: Path, listing: Listing, size: Size, channels: int, max_bad: float, progress: bool
 ) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
+    for half in file.parent.glob(f".{file.stem}.*.part*"):  # of a killed process: the lock is ours
+        half.unlink(missing_ok=True)
     _remove_abandoned(file.parent)
-    _check_space(file.parent, len(listing) * size * size * channels)
+    height, width = sides(size)
+    _check_space(file.parent, len(listing) * height * width * channels)
     results = each_file(
         listing.source,
         listing.files,
@@ -159,7 +166,7 @@ def _write(
     with atomic_path(file) as temporary:
         # Plain writes, not a memory map: on a full disk they raise, a map kills the process.
         with temporary.open("wb") as out:
-            _write_header(out, (len(listing), size, size, channels))
+            _write_header(out, (len(listing), height, width, channels))
             for name, result in zip(listing.files, results, strict=True):
                 if isinstance(result, InputError):
                     bad[name] = reason(result)
@@ -167,7 +174,7 @@ def _write(
                     out.write(result.data)
                     kept += 1
             out.seek(0)
-            _write_header(out, (kept, size, size, channels))
+            _write_header(out, (kept, height, width, channels))
         raise_if_too_many(bad, listing.files, max_bad, str(listing.source.path))
         with atomic_path(file.with_suffix(".json")) as notes:
             notes.write_text(json.dumps({"source": str(listing.source.path), "bad": bad}))

@@ -17,8 +17,9 @@ from typing import BinaryIO
 import numpy as np
 
 from psco.data.imageset import ImageSet
-from psco.data.reading.decode import EXTENSIONS
+from psco.data.reading.decode import EXTENSIONS, Size, sides
 from psco.data.reading.lazy import LazyImages
+from psco.data.reading.listing import Listing
 from psco.data.reading.shardpaths import find_shards
 from psco.data.reading.tarindex import ShardIndex, index_shard
 from psco.data.reading.undecodable import (
@@ -28,6 +29,7 @@ from psco.data.reading.undecodable import (
     too_many,
     warn_skipped,
 )
+from psco.data.reading.walk import Scan
 from psco.errors import InputError, quoted
 from psco.progress import Bar
 
@@ -116,7 +118,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def load_shards(
     source: str | os.PathLike[str],
-    size: int,
+    size: Size,
     channels: int,
     *,
     max_bad: float = MAX_BAD,
@@ -142,7 +144,7 @@ def load_shards(
         If there are no such shards, one is damaged, or too many members are not images.
     """
     check_fraction(max_bad)
-    if size < 1:
+    if min(sides(size)) < 1:
         raise InputError(f"size must be at least 1, not {size}")
     shards = open_shards(source, max_bad=max_bad, progress=progress)
     images = LazyImages(shards, size, channels, max_bad=max_bad)
@@ -185,6 +187,47 @@ def open_shards(
     place = {text: index for index, text in enumerate(classes)}
     renumbered = np.array([place[text] for text in texts], dtype=np.int64)
     return Shards(*parts, renumbered[np.concatenate(numbers)], tuple(classes), name)
+
+
+class _Members:
+    """The images of shards as a source of files, by shard, member name and offset."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.path = shards.paths[0]
+        self._shards = shards
+        self._numbers = {shards.file_name(number): number for number in range(len(shards))}
+
+    def scan(self) -> Scan:
+        """Return the names; nothing else is in shards that psco would report."""
+        return Scan(self.names(), {})
+
+    def names(self) -> list[str]:
+        """Return the names of all images."""
+        return list(self._numbers)
+
+    def read(self, name: str) -> bytes:
+        """Read an image; InputError if that fails."""
+        return self._shards.content(self._numbers[name])
+
+    def stamp(self) -> str:
+        """Return a text that changes when a shard does."""
+        stats = [path.stat() for path in self._shards.paths]
+        return ",".join(f"{stat.st_size}-{stat.st_mtime_ns}" for stat in stats)
+
+
+def list_shards(source: str | os.PathLike[str], *, progress: bool = True) -> Listing:
+    """List the images of shards as files, such as to check them one by one.
+
+    Members that do not begin like an image are left out, with a warning.
+
+    Raises
+    ------
+    InputError
+        If there are no such shards, or one is damaged.
+    """
+    shards = open_shards(source, max_bad=1.0, progress=progress)
+    members = _Members(shards)
+    return Listing(members, tuple(members.names()), shards.labels, shards.classes, shards.name)
 
 
 def _indexes(paths: list[Path], progress: bool) -> Iterator[ShardIndex]:

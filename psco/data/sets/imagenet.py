@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from psco.data.imageset import ImageSet
+from psco.data.reading.decode import with_aspect
 from psco.data.reading.lazy import LazyImages
 from psco.data.reading.listing import Listing, image_files, list_classes
 from psco.data.reading.source import FolderSource
@@ -14,7 +15,12 @@ from psco.errors import InputError, quoted
 
 
 def load_imagenet(
-    split: str = "train", root: str | Path | None = None, *, size: int = 224, channels: int = 3
+    split: str = "train",
+    root: str | Path | None = None,
+    *,
+    size: int = 224,
+    channels: int = 3,
+    aspect: float = 1.0,
 ) -> ImageSet:
     """Load ImageNet (ILSVRC 2012) as images that are decoded at each access.
 
@@ -25,10 +31,12 @@ def load_imagenet(
     root
         The folder with ``train`` and ``val``, or its parent; by default ``PSCO_DATA``.
     size
-        Side in pixels: images are resized to this short side and centre-cropped. Views crop them
+        Short side in pixels: images are resized to cover it and centre-cropped. Views crop them
         further in training, and recipes with ``image.test_crop`` at test.
     channels
         1 for grey, 3 for RGB.
+    aspect
+        Width over height; 1 for squares.
 
     Raises
     ------
@@ -38,7 +46,7 @@ def load_imagenet(
     if size < 1:
         raise InputError(f"size must be at least 1, not {size}")
     listing = list_imagenet(split, root)
-    images = LazyImages(listing, size, channels)
+    images = LazyImages(listing, with_aspect(size, aspect), channels)
     return ImageSet(images, listing.labels, listing.classes, listing.name, listing.split)
 
 
