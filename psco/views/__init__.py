@@ -9,10 +9,12 @@ from psco.views.blur import Blur
 from psco.views.check import blank_fraction, check_views
 from psco.views.colour import Grey, Jitter
 from psco.views.crop import Crop
+from psco.views.dropout import Dropout
 from psco.views.erase import Erase
 from psco.views.orientation import Flip, Turn
 from psco.views.pair import CallableView, TwoViews, step_generator
 from psco.views.part import Part, SameOnBatchGenerator
+from psco.views.shift import Shift
 from psco.views.stroke import Stroke
 from psco.views.view import View, plain_view, to_batch
 from psco.views.warp import Warp
@@ -21,10 +23,12 @@ VIEW_PARTS: Registry[type[Part]] = Registry("view part")
 VIEW_PARTS.register("crop")(Crop)
 VIEW_PARTS.register("flip")(Flip)
 VIEW_PARTS.register("turn")(Turn)
+VIEW_PARTS.register("shift")(Shift)
 VIEW_PARTS.register("affine")(Affine)
 VIEW_PARTS.register("elastic")(Elastic)
 VIEW_PARTS.register("stroke")(Stroke)
 VIEW_PARTS.register("erase")(Erase)
+VIEW_PARTS.register("dropout")(Dropout)
 VIEW_PARTS.register("jitter")(Jitter)
 VIEW_PARTS.register("grey")(Grey)
 VIEW_PARTS.register("blur")(Blur)
@@ -35,6 +39,7 @@ __all__ = [
     "Blur",
     "CallableView",
     "Crop",
+    "Dropout",
     "Elastic",
     "Erase",
     "Filter",
@@ -43,6 +48,7 @@ __all__ = [
     "Jitter",
     "Part",
     "SameOnBatchGenerator",
+    "Shift",
     "Stroke",
     "Turn",
     "TwoViews",

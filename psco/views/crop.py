@@ -107,7 +107,7 @@ class Crop(Mover):
     def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
         """Crop (B, C, H, W) images, uint8 or float32, to (B, C, size, size) float32."""
         height, width = images.shape[2:]
-        boxes = self._draw_boxes(len(images), height, width, generator)
+        boxes = self.draw_boxes(len(images), height, width, generator)
         return crop_resize(images, boxes, size, self.filter)
 
     @property
@@ -119,16 +119,15 @@ class Crop(Mover):
         self, count: int, height: int, width: int, generator: torch.Generator
     ) -> Motion:
         """Draw boxes and return the motions of the frame into them."""
-        boxes = self._draw_boxes(count, height, width, generator)
+        boxes = self.draw_boxes(count, height, width, generator)
         top, left, h, w = boxes.float().unbind(1)
         x, y = left + (w - width) / 2, top + (h - height) / 2  # of the centres, from the middle
         zero = torch.zeros(count)
         rows = [torch.stack([w, zero, 2 * x], 1), torch.stack([zero, h, 2 * y], 1)]
         return LinearMotion(torch.stack(rows, 1) / min(height, width))
 
-    def _draw_boxes(
-        self, count: int, height: int, width: int, generator: torch.Generator
-    ) -> Tensor:
+    def draw_boxes(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+        """Draw the boxes of ``count`` images: (count, 4) int64, see `sample_boxes`."""
         if self.scale[1] * height * width < LEAST_SIDE**2:
             raise InputError(
                 f"crop: with scale={self.scale!r} every view of {height} x {width} px images "

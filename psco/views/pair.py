@@ -1,17 +1,23 @@
-"""Two views of every image, reproducible for each step; views may be any function of a batch."""
+"""Views of every image, reproducible for each step; views may be any function of a batch."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from psco.errors import InputError
-from psco.views.part import BatchSliceGenerator, fresh_generator
+from psco.views.part import (
+    BatchSliceGenerator,
+    bernoulli,
+    check_probability,
+    fresh_generator,
+    per_image,
+)
 from psco.views.view import View
 from psco.views.warp import shrink
 
@@ -110,31 +116,66 @@ AnyView: TypeAlias = View | CallableView | Callable[[Tensor], Tensor]
 
 
 class TwoViews:
-    """Two views of every image: one for the encoder, one for the momentum encoder.
+    """Views of every image: one or several for the encoder, one for the momentum encoder.
 
     Parameters
     ----------
     view_a, view_b
         Each a View, or any function ``f(images) -> images``, which becomes a CallableView.
+    count
+        Views V of an image, at least 2: V − 1 draws of view_a and one of view_b.
+    shared_flip
+        Probability in [0, 1] that an image is flipped horizontally before its views are drawn, so
+        that all of them are.
 
     Raises
     ------
     InputError
-        If a view cannot be called.
+        If a view cannot be called, or a number is out of range.
     """
 
-    def __init__(self, view_a: AnyView, view_b: AnyView) -> None:
+    def __init__(
+        self, view_a: AnyView, view_b: AnyView, count: int = 2, shared_flip: float = 0.0
+    ) -> None:
+        if count < 2:
+            raise InputError(f"views.count must be at least 2, got {count}")
+        check_probability("views", shared_flip, "shared_flip")
         self.view_a = as_view(view_a)
         self.view_b = as_view(view_b)
+        self.count, self.shared_flip = count, shared_flip
+
+    def at_size(self, size: int) -> TwoViews:
+        """Return the same views with a side of ``size`` pixels.
+
+        Raises
+        ------
+        InputError
+            If a view is a function, which decides the size of its result.
+        """
+        if not (isinstance(self.view_a, View) and isinstance(self.view_b, View)):
+            raise InputError(f"views that are functions have their own size, not {size} px")
+        a, b = replace(self.view_a, size=size), replace(self.view_b, size=size)
+        return TwoViews(a, b, self.count, self.shared_flip)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw both views of (B, C, H, W) uint8 images; view_a uses the generator first."""
+        """Draw the views of (B, C, H, W) uint8 images; view_a uses the generator first.
+
+        Returns
+        -------
+        tuple
+            ((V − 1)·B, C, h, w) draws of view_a, the first of all images, then the second of all
+            images and so on; and (B, C, h, w) draws of view_b.
+        """
+        if self.shared_flip > 0:
+            flipped = per_image(bernoulli(len(images), self.shared_flip, generator), images)
+            images = torch.where(flipped, images.flip(3), images)
         sides = {v.source_side if isinstance(v, View) else None for v in (self.view_a, self.view_b)}
         if len(sides) == 1 and (side := sides.pop()) is not None:
             # Both views would shrink the images in the same way; doing it once takes half the time.
             images = shrink(images, side)
-        first = self.view_a(images, generator)
-        return first, self.view_b(images, generator)
+        first = [self.view_a(images, generator) for _ in range(self.count - 1)]
+        joined = first[0] if len(first) == 1 else torch.cat(first)
+        return joined, self.view_b(images, generator)
 
 
 def as_view(view: AnyView) -> View | CallableView:

@@ -104,12 +104,15 @@ class Stroke:
 
     def __call__(self, images: Tensor, _size: int, generator: torch.Generator) -> Tensor:
         """Change the lines of (B, C, H, W) float32 images."""
-        low, high = self.amount
-        amount = low + (high - low) * uniform(len(images), generator=generator)  # (B,)
-        amount *= bernoulli(len(images), self.probability, generator)
-        amount = amount.to(images.device)
+        amount = self.draw_amount(len(images), generator).to(images.device)
         if self.ink == "light":
             amount = -amount
         elif self.ink == "auto":
             amount = torch.where(has_dark_ink(images), amount, -amount)
         return grow_dark(images, amount)
+
+    def draw_amount(self, count: int, generator: torch.Generator) -> Tensor:
+        """Draw by how many pixels the lines of each image grow: (count,), on the CPU."""
+        low, high = self.amount
+        amount = low + (high - low) * uniform(count, generator=generator)
+        return amount * bernoulli(count, self.probability, generator)

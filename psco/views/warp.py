@@ -26,6 +26,7 @@ from psco.views.part import Part
 OVERSAMPLING = 2  # samples per pixel along either axis, and ratio of source side to view side
 NEAR = 1.5  # ratio of source side to view side up to which one sample per pixel is enough
 SLACK = 1.25  # enlargement that needs no larger source
+_CPU = torch.device("cpu")
 PADDING = {"edge": "border", "reflect": "reflection"}  # names in PyTorch
 
 
@@ -138,18 +139,37 @@ class Warp:
         """Warp (B, C, H, W) images, uint8 or float32, to (B, C, size, size) float32."""
         source = to_float(shrink(images, self.source_side(size)))
         count, channels, height, width = source.shape
+        points, per_side = self.draw_points(count, height, width, size, generator, source.device)
+        samples = sample(source, points, self.fill)  # (B, C, k * k * size, size)
+        if per_side == 1:
+            return samples
+        return samples.view(count, channels, per_side**2, size, size).mean(2)
+
+    def draw_points(
+        self,
+        count: int,
+        height: int,
+        width: int,
+        size: int,
+        generator: torch.Generator,
+        device: torch.device = _CPU,
+    ) -> tuple[Tensor, int]:
+        """Draw where ``count`` images of ``height`` x ``width`` pixels are sampled.
+
+        Returns
+        -------
+        Tensor, int
+            Points (count, 2, k * k * size, size), as in `view_points`, and k.
+        """
         motions = []
         for mover in self.movers:
             motions.append(mover.draw_motion(count, height, width, generator))
             height = width = min(height, width)  # the next part receives a square
         per_side = OVERSAMPLING if height > NEAR * size else 1
-        points = view_points(size, per_side, source.device)
+        points = view_points(size, per_side, device)
         for motion in reversed(motions):
             points = motion(points)
-        samples = sample(source, points, self.fill)  # (B, C, k * k * size, size)
-        if per_side == 1:
-            return samples
-        return samples.view(count, channels, per_side**2, size, size).mean(2)
+        return points, per_side
 
 
 def fuse(parts: Sequence[Part]) -> list[Part]:

@@ -609,7 +609,8 @@ def test_a_part_that_returns_another_size_is_an_error():
 
 def test_the_registry_holds_all_parts_with_their_options():
     assert set(VIEW_PARTS) == {
-        *("crop", "flip", "turn", "affine", "elastic", "stroke", "erase", "jitter", "grey", "blur")
+        *("crop", "flip", "turn", "shift", "affine", "elastic", "stroke", "erase", "dropout"),
+        *("jitter", "grey", "blur"),
     }
     options = VIEW_PARTS.options("crop", {"scale": [0.3, 1]})
     assert VIEW_PARTS["crop"](**options) == Crop(scale=(0.3, 1.0))
