@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from psco.networks.convnet import ConvNet, conv4, conv5
+from psco.networks.convnet import ConvNet, StridedConvNet, conv4, conv4_strided, conv5
 from psco.networks.efficientnet import EfficientNetLite0, efficientnet_lite0
 from psco.networks.external import PREFIX, timm_backbone
 from psco.networks.frozen import FrozenBackbone
@@ -32,6 +32,7 @@ class Backbones(Registry[Callable[..., nn.Module]]):
 
 BACKBONES = Backbones("backbone", plugins="psco.backbones")
 BACKBONES.register("conv4")(conv4)
+BACKBONES.register("conv4-strided")(conv4_strided)
 BACKBONES.register("conv5")(conv5)
 BACKBONES.register("efficientnet-lite0")(efficientnet_lite0)
 BACKBONES.register("resnet18")(resnet18)
@@ -45,7 +46,9 @@ __all__ = [
     "ImageFormat",
     "Networks",
     "ResNet",
+    "StridedConvNet",
     "conv4",
+    "conv4_strided",
     "conv5",
     "efficientnet_lite0",
     "load_backbone",

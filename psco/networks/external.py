@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from torch import nn
 
-from psco.errors import InputError, import_optional
+from psco.errors import InputError, import_optional, quoted
 
 PREFIX = "timm:"
 
@@ -14,7 +15,8 @@ PREFIX = "timm:"
 def timm_backbone(name: str) -> Callable[..., nn.Module]:
     """Return the factory of a timm model; ``name`` is the part after ``timm:``.
 
-    timm is imported when the factory is called.
+    timm is imported when the factory is called. Names such as ``hf-hub:owner/model``, for which it
+    would fetch files of that owner, are refused: a recipe may come from anybody.
     """
 
     def make(channels: int, image_size: int, pretrained: bool = False) -> nn.Module:  # noqa: ARG001
@@ -25,6 +27,11 @@ def timm_backbone(name: str) -> Callable[..., nn.Module]:
         InputError
             If timm is missing or broken, or has no such model or weights.
         """
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise InputError(
+                f"the name of a timm model must have letters, digits, '_', '.' and '-' only, got "
+                f"{quoted(name)}"
+            )
         timm = import_optional("timm", "vision")
         try:
             model: nn.Module = timm.create_model(

@@ -36,7 +36,7 @@ class ConvEncoder(nn.Sequential):
                 nn.ReLU(inplace=True),
             ]
             channels = width
-        side = _quarter(size)
+        side = quarter(size)
         super().__init__(*layers, nn.Flatten(), nn.Linear(width * side**2, out))
 
 
@@ -55,7 +55,7 @@ class ConvDecoder(nn.Module):
 
     def __init__(self, latent: int, channels: int, size: int, width: int = 32) -> None:
         super().__init__()
-        self._shape, self._size = (width, _quarter(size), _quarter(size)), size
+        self._shape, self._size = (width, quarter(size), quarter(size)), size
         layers: list[nn.Module] = []
         for _ in range(2):
             layers += [
@@ -134,5 +134,6 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
 
 
-def _quarter(size: int) -> int:
+def quarter(size: int) -> int:
+    """Return a quarter of a side, rounded up."""
     return -(-size // 4)
