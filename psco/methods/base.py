@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from psco.errors import InputError
+from psco.methods.stages import Artefact, Stage
 from psco.networks.networks import Networks
 from psco.ops.ranks import gather
 from psco.registry import Registry
@@ -23,7 +25,7 @@ Logs = dict[str, Tensor]
 class Batch(NamedTuple):
     """What a method may need to compute its loss."""
 
-    view_a: Tensor  # (B, C, H, W)
+    view_a: Tensor  # (B, C, H, W); ((V - 1) B, C, H, W) if an image has V > 2 views, see TwoViews
     view_b: Tensor  # (B, C, H, W), of the same images; view_a again for methods with one view
     labels: Tensor | None = None  # (B,) int64: for supervised methods, and for diagnostics
     progress: float = 0.0  # fraction of the run that is over, in [0, 1]
@@ -90,6 +92,8 @@ class Method(Networks):
         Whether a prediction depends on the other queries.
     views
         Views of an image that the loss reads, 2 or 1.
+    takes_more_views
+        Whether the loss can read several draws of view_a, see `TwoViews`.
     training_only
         Prefixes of the names of tensors that classification does not need.
     has_features
@@ -114,6 +118,7 @@ class Method(Networks):
     settings: ClassVar[dict[str, Any]] = {}
     protocol: ClassVar[str] = "inductive"
     views: ClassVar[Literal[1, 2]] = 2
+    takes_more_views: ClassVar[bool] = False
     training_only: ClassVar[tuple[str, ...]] = ("ema.", "queue")
     has_features: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
@@ -135,6 +140,13 @@ class Method(Networks):
 
     def set_classes(self, classes: int) -> None:
         """Make the layers that depend on the number of training classes, before the first step."""
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the work to do before the first step; see ``psco.methods.stages``."""
+        return ()
+
+    def use_artefact(self, name: str, artefact: Artefact) -> None:
+        """Take over the result of the stage ``name``, whether it has just run or been loaded."""
 
     def labellings(self) -> np.ndarray | None:
         """Return labels (P, n) that the method has found for the training images.
@@ -179,6 +191,7 @@ EPISODIC_SETTINGS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.001,
         "weight_decay": 0.0,
         "warmup_steps": 0,
+        "warmup": 0.0,
         "decay": "constant",
         "freeze": None,
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from psco.methods.base import (
     METHODS,
     Batch,
     Episode,
+    Kind,
     Logs,
     Method,
     require_positive,
@@ -58,13 +59,15 @@ class MAML(Method):
         which makes the method transductive.
     """
 
-    title, kind, views, has_features = "MAML", "supervised", 1, False
+    title, has_features = "MAML", False
+    kind: ClassVar[Kind] = "supervised"
+    views: ClassVar[Literal[1, 2]] = 1
     rule, transfer_rule = "maml", "maml"
     distributes = False
     protocol = "inductive; transductive with statistics=query"
     paper = "Finn, Abbeel and Levine, ICML 2017"
     summary = "learns from labelled tasks the weights from which a few gradient steps fit a new one"
-    settings = EPISODIC_SETTINGS
+    settings: ClassVar = EPISODIC_SETTINGS
     episode: Episode
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from psco.methods.base import (
     METHODS,
     Batch,
     Episode,
+    Kind,
     Logs,
     Method,
     embedding_std,
@@ -59,7 +60,9 @@ class ProtoNets(Method):
         K and Q.
     """
 
-    title, kind, views = "ProtoNets", "supervised", 1
+    title = "ProtoNets"
+    kind: ClassVar[Kind] = "supervised"
+    views: ClassVar[Literal[1, 2]] = 1
     rule, transfer_rule = "euclidean", "euclidean"
     paper = "Snell, Swersky and Zemel, NeurIPS 2017"
     summary = "trains on labelled many-way tasks to classify by the nearest class mean"

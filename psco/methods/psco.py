@@ -138,8 +138,7 @@ class PsCo(Method):
         whose true class is that of their query. No loss reads a label.
         """
         x1, x2 = batch.view_a, batch.view_b
-        sizes = f"{len(x1)} and {len(x2)}"
-        require(len(x1) == len(x2), f"view_a and view_b must have the same length, got {sizes}")
+        self.check_lengths(len(x1), len(x2))
         if self.ema_first:
             self.update_ema(batch)  # φ ← m φ + (1 − m) θ
         q = self.query(x1)  # (N, d)   Normalize(h∘g∘f)
@@ -151,8 +150,7 @@ class PsCo(Method):
             del A_tilde  # the largest tensor of a step
             chosen = Chosen(z, queue, shots)
             s, A = self.pseudo_task(chosen)  # (NK, d), (N, NK)
-        losses = {"psco": contrastive_loss(q, s, A, self.temperature)}  # Eq. (5)
-        losses |= self.auxiliary_loss(q, chosen)  # Eq. (6)
+        losses = self.losses(q, s, A, chosen)  # Eqs. (5) and (6)
         logs = {name: loss.detach() for name, loss in losses.items()}
         logs |= self.diagnostics(q, shots, A, batch.labels)
         if self.training:
@@ -178,6 +176,11 @@ class PsCo(Method):
         """Return the shots s (NK, d) and their pseudo-labels A (N, NK)."""
         return pseudo_task(chosen.queue, chosen.shots)
 
+    def losses(self, q: Tensor, s: Tensor, A: PseudoLabels, chosen: Chosen) -> dict[str, Tensor]:
+        """Return L_PsCo of Eq. (5) and the auxiliary loss, by name."""
+        losses = {"psco": contrastive_loss(q, s, A, self.temperature)}
+        return losses | self.auxiliary_loss(q, chosen)
+
     def auxiliary_loss(self, q: Tensor, chosen: Chosen) -> dict[str, Tensor]:
         """Return L_MoCo of Eq. (6), or the loss that replaces it, by name."""
         z, queue, _ = chosen
@@ -192,6 +195,10 @@ class PsCo(Method):
         if labels is not None:
             logs["purity"] = A.fraction(self.queue.labels[shots] == labels[:, None])
         return logs
+
+    def check_lengths(self, a: int, b: int) -> None:
+        """Raise InputError unless the views are of the same images."""
+        require(a == b, f"view_a and view_b must have the same length, got {a} and {b}")
 
     # ---------------------------------------------------------------------- Section 3.3: meta-test
 

@@ -18,6 +18,7 @@ from psco.methods.momentum import FillingQueue, momentum_at
 from psco.methods.psco import Chosen, PsCo
 from psco.networks.networks import Networks
 from psco.ops.contrast import PseudoLabels
+from psco.ops.mixing import contrast_with_mixed
 from psco.ops.ranks import gather
 
 
@@ -45,9 +46,14 @@ class ExtendedPsCo(PsCo):
         ``mutual`` is the fraction of the shots that count.
     spare_shots
         True: the shots of a query are not among its negatives in the MoCo loss.
+    mixed_negatives
+        Further negatives of a query in the MoCo loss: its nearest keys of the queue, each mixed
+        with the query, see `contrast_with_mixed`. 0 for none.
     paper
         Options of `PsCo`.
     """
+
+    takes_more_views = True
 
     def __init__(
         self,
@@ -58,6 +64,7 @@ class ExtendedPsCo(PsCo):
         own_view: bool = False,
         reciprocal: int | None = None,
         spare_shots: bool = False,
+        mixed_negatives: int = 0,
         **paper: Any,
     ) -> None:
         if dim is not None:
@@ -69,12 +76,22 @@ class ExtendedPsCo(PsCo):
         require(valid, f"reciprocal must be at least 1 or null, got {reciprocal}")
         valid = not spare_shots or self.auxiliary == "moco"
         require(valid, f"spare_shots requires auxiliary='moco', got {self.auxiliary!r}")
+        fits = 0 <= mixed_negatives <= len(self.queue.keys) - self.shots * spare_shots
+        require(fits, f"mixed_negatives must be between 0 and queue_size, got {mixed_negatives}")
+        valid = not mixed_negatives or (self.auxiliary == "moco" and not self.batch_negatives)
+        require(valid, "mixed_negatives requires auxiliary='moco' and batch_negatives=false")
         if filled_queue:
             self.queue = FillingQueue(self.queue, least=self.shots)
         self.momentum_end = momentum_end
         self.own_view = own_view
         self.reciprocal = reciprocal
         self.spare_shots = spare_shots
+        self.mixed_negatives = mixed_negatives
+
+    def check_lengths(self, a: int, b: int) -> None:
+        """Raise InputError unless the views are of the same images; there may be several online."""
+        equal = "view_a and view_b must have the same length, or view_a a multiple of it"
+        require(a > 0 and b > 0 and a % b == 0, f"{equal}, got {a} and {b}")
 
     def update_ema(self, batch: Batch) -> None:
         """Move φ one step towards θ, with a momentum that may change over the run."""
@@ -98,11 +115,29 @@ class ExtendedPsCo(PsCo):
             counted = None if counted is None else F.pad(counted, (0, 1), value=True)
         return s, A._replace(counted=counted)
 
+    def losses(self, q: Tensor, s: Tensor, A: PseudoLabels, chosen: Chosen) -> dict[str, Tensor]:
+        """Return the losses, each the mean over the online views q ((V − 1) N, d).
+
+        All online views of an image are queries with its pseudo-label: each is contrasted with the
+        shots that the momentum view has selected, and with the key of the momentum view.
+        """
+        views = [
+            super(ExtendedPsCo, self).losses(v, s, A, chosen) for v in torch.split(q, len(chosen.z))
+        ]
+        if len(views) == 1:
+            return views[0]
+        return {name: torch.stack([view[name] for view in views]).mean() for name in views[0]}
+
     def auxiliary_loss(self, q: Tensor, chosen: Chosen) -> dict[str, Tensor]:
-        """Return the auxiliary loss, with the shots of a query among its negatives or not."""
-        if not self.spare_shots:
-            return super().auxiliary_loss(q, chosen)
+        """Return the auxiliary loss, with other negatives if that is wanted."""
         z, queue, shots = chosen
+        spared = shots if self.spare_shots else None
+        if self.mixed_negatives:
+            count = min(self.mixed_negatives, len(queue) - self.shots * self.spare_shots)
+            tau = self.moco_temperature
+            return {"moco": contrast_with_mixed(q, z, queue, tau, count, spared)}
+        if spared is None:
+            return super().auxiliary_loss(q, chosen)
         return {"moco": moco_loss(q, z, queue, self.moco_temperature, self.batch_negatives, shots)}
 
     def diagnostics(self, q: Tensor, shots: Tensor, A: PseudoLabels, labels: Tensor | None) -> Logs:

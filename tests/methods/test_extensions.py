@@ -29,6 +29,7 @@ OFF = {
     "own_view": False,
     "reciprocal": None,
     "spare_shots": False,
+    "mixed_negatives": 0,
 }
 
 
@@ -60,7 +61,9 @@ def views() -> tuple[torch.Tensor, torch.Tensor]:
 def test_all_options_are_off_in_the_recipes_of_the_paper(name):
     recipe = psco.load_recipe(name)
     assert recipe.method.options.items() >= OFF.items()
-    assert recipe.train.average_last == 0
+    train, views = recipe.train, recipe.views
+    assert (train.average_last, train.freeze_blocks, train.small_size) == (0, 0, None)
+    assert (train.optimizer, views.count, views.shared_flip) == ("sgd", 2, 0)
 
 
 # ----------------------------------------------------------------------------- momentum schedule
