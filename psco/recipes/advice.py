@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from psco.data.duplicates import NO_FINGERPRINT, fingerprint, graded_groups, near_duplicates
+from psco.data.outliers import find_outliers
 from psco.data.reading.decode import EXTENSIONS, DecodeError, Header, decode_image, probe_image
 from psco.data.reading.folders import list_images
 from psco.data.reading.listing import Listing
 from psco.data.reading.pool import each_file
+from psco.data.reading.shardpaths import are_shards
+from psco.data.reading.shards import list_shards
 from psco.data.reading.undecodable import (
     MAX_BAD,
     check_fraction,
@@ -46,6 +50,11 @@ class Check:
         Number of images by mode (``RGB``, ``L``, ...) and by format (``PNG``, ``JPEG``, ...).
     duplicates
         Groups of files with the same content.
+    near_duplicates
+        Groups of images that are almost the same, not counting files with the same content, the
+        most similar first, and the lowest similarity in [0, 1] within each.
+    outliers
+        Images that look like no other one, the farthest first; see `find_outliers`.
     bad
         Files that cannot be decoded, and the reasons.
     classes
@@ -64,6 +73,8 @@ class Check:
     modes: dict[str, int]
     formats: dict[str, int]
     duplicates: tuple[tuple[str, ...], ...]
+    near_duplicates: tuple[tuple[tuple[str, ...], float], ...]
+    outliers: tuple[str, ...]
     bad: dict[str, str]
     classes: dict[str, int]
     ignored: dict[str, int]
@@ -92,6 +103,12 @@ class Check:
             lines.append(f"same content: {_shortened(group)}")
         if len(self.duplicates) > _SHOWN:
             lines.append(f"same content: {len(self.duplicates) - _SHOWN} more groups")
+        for group, similarity in self.near_duplicates[:_SHOWN]:
+            lines.append(f"almost the same ({similarity:.2f}): {_shortened(group)}")
+        if len(self.near_duplicates) > _SHOWN:
+            lines.append(f"almost the same: {len(self.near_duplicates) - _SHOWN} more groups")
+        if self.outliers:
+            lines.append(f"like no other: {_shortened(self.outliers)}")
         for name, why in list(self.bad.items())[:_SHOWN]:
             lines.append(f"cannot be decoded: {name}: {why}")
         if len(self.bad) > _SHOWN:
@@ -111,6 +128,7 @@ class _Finding(NamedTuple):
     size_bytes: int = 0
     digest: bytes = b""
     header: Header = Header(0, 0, "", "")
+    fingerprint: np.ndarray = NO_FINGERPRINT
 
 
 def check_images(
@@ -125,7 +143,7 @@ def check_images(
     Parameters
     ----------
     path
-        A folder, a zip archive or a CSV file.
+        A folder, a zip archive, a CSV file or tar shards.
     recipe
         The recipe that ``pretrain`` will use; it determines the image size and the batch size. By
         default the one that `choose_recipe` chooses, which the advice then names.
@@ -140,7 +158,8 @@ def check_images(
         If the path does not exist, or contains no image.
     """
     check_fraction(max_bad)
-    listing = list_images(Path(path))
+    is_sharded = are_shards(path)
+    listing = list_shards(path, progress=progress) if is_sharded else list_images(Path(path))
     choice = choose_recipe(path) if recipe is None else Choice("")
     settings = load_recipe(choice.recipe if recipe is None else recipe)
     findings = _examine(listing, settings, progress)
@@ -148,7 +167,9 @@ def check_images(
     names_by_digest = defaultdict(list)
     for finding in good:
         names_by_digest[finding.digest].append(finding.name)
-    others = [name for name in listing.source.names() if not name.lower().endswith(EXTENSIONS)]
+    distinct = list({finding.digest: finding for finding in reversed(good)}.values())[::-1]
+    others = {name for name in listing.source.names() if not name.lower().endswith(EXTENSIONS)}
+    others.difference_update(listing.files)
     return Check(
         path=str(path),
         images=len(listing),
@@ -158,11 +179,14 @@ def check_images(
         modes=_counts(finding.header.mode for finding in good),
         formats=_counts(finding.header.format for finding in good),
         duplicates=tuple(tuple(names) for names in names_by_digest.values() if len(names) > 1),
+        near_duplicates=tuple(_near_duplicates(distinct)),
+        outliers=tuple(_outliers(distinct)),
         bad={finding.name: finding.problem for finding in findings if finding.problem},
         classes=_class_sizes(listing),
         ignored=_counts(PurePosixPath(n).suffix.lower() or "no extension" for n in others),
         advice=(
             *([f"{choice.note[0].upper()}{choice.note[1:]}."] if choice.note else []),
+            *_missing_decoders(findings),
             *_advice(listing, good, len(names_by_digest), settings, max_bad),
         ),
     )
@@ -175,10 +199,10 @@ def _examine(listing: Listing, settings: Recipe, progress: bool) -> list[_Findin
         digest = hashlib.sha256(content).digest()
         try:
             header = probe_image(content, name=name)
-            decode_image(content, size, channels, name=name)  # only decoding finds a missing end
+            pixels = decode_image(content, size, channels, name=name)
         except DecodeError as error:
             return _Finding(name, error.reason, len(content), digest)
-        return _Finding(name, "", len(content), digest, header)
+        return _Finding(name, "", len(content), digest, header, fingerprint(pixels))
 
     results = each_file(
         listing.source, listing.files, examine_file, title="check images", progress=progress
@@ -187,6 +211,29 @@ def _examine(listing: Listing, settings: Recipe, progress: bool) -> list[_Findin
         _Finding(name, reason(result)) if isinstance(result, InputError) else result
         for name, result in zip(listing.files, results, strict=True)
     ]
+
+
+def _missing_decoders(findings: list[_Finding]) -> list[str]:
+    """Return how to read the images, such as HEIC, for which a decoder is not installed."""
+    reasons = Counter(finding.problem for finding in findings if " images need " in finding.problem)
+    return [f"{_count(number, 'file')}: {reason}." for reason, number in reasons.items()]
+
+
+def _near_duplicates(findings: list[_Finding]) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield groups of images that are almost the same, with different contents."""
+    pairs = near_duplicates(_fingerprints(findings))
+    for group, similarity in graded_groups(pairs):
+        yield tuple(findings[number].name for number in group), similarity
+
+
+def _outliers(findings: list[_Finding]) -> Iterator[str]:
+    """Yield the names of images that look like no other one."""
+    for outlier in find_outliers(_fingerprints(findings)):
+        yield findings[outlier.number].name
+
+
+def _fingerprints(findings: list[_Finding]) -> np.ndarray:
+    return np.stack([NO_FINGERPRINT, *(finding.fingerprint for finding in findings)])[1:]
 
 
 def _advice(

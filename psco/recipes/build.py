@@ -18,7 +18,9 @@ from psco.networks import (
 )
 from psco.ops.ranks import rank
 from psco.recipes.recipe import Parts, Recipe
+from psco.recipes.size import check_size
 from psco.views import VIEW_PARTS, TwoViews, View
+from psco.views.pair import AnyView
 
 
 def build_method(recipe: Recipe, init: bool = False, quiet: bool = False) -> Method:
@@ -37,8 +39,14 @@ def build_method(recipe: Recipe, init: bool = False, quiet: bool = False) -> Met
     Raises
     ------
     InputError
-        If the method needs weights and the recipe names none, or they do not fit the backbone.
+        If the method needs weights and the recipe names none, if they do not fit the backbone, or
+        if the settings make no network, or one above the limit of `psco.recipes.size`.
     """
+    check_size(lambda: _build(recipe, init=False, quiet=True))
+    return _build(recipe, init, quiet)
+
+
+def _build(recipe: Recipe, init: bool, quiet: bool) -> Method:
     image, heads = recipe.image, recipe.heads
     factory = BACKBONES[recipe.backbone.name]
     options = recipe.backbone.options
@@ -66,9 +74,11 @@ def build_method(recipe: Recipe, init: bool = False, quiet: bool = False) -> Met
     return method
 
 
-def build_views(recipe: Recipe) -> TwoViews:
-    """Return the pair of random views."""
-    return TwoViews(_view(recipe, recipe.views.view_a), _view(recipe, recipe.views.view_b))
+def build_views(recipe: Recipe, given: tuple[AnyView, AnyView] | None = None) -> TwoViews:
+    """Return the random views; ``given`` replaces those of the recipe, but not their number."""
+    views = recipe.views
+    a, b = given or (_view(recipe, views.view_a), _view(recipe, views.view_b))
+    return TwoViews(a, b, views.count, views.shared_flip)
 
 
 def _view(recipe: Recipe, parts: Parts) -> View:

@@ -41,7 +41,7 @@ def choose_recipe(data: object) -> Choice:
     name = base_name(data)
     if name in recipe_names():
         return Choice(name)
-    kind = _look(data)
+    kind = look_at(data)
     weights = PUBLISHED["imagenet"]
     if kind == "photographs" and weights.is_installed:
         return Choice(
@@ -88,7 +88,7 @@ def _kind_of_image(image: np.ndarray) -> Kind:
     return "drawings" if _FLAT <= fraction < 1 else "grey"  # 1: a blank image
 
 
-def _look(data: object) -> Kind | None:
+def look_at(data: object) -> Kind | None:
     """Return the kind of the images in a folder, an archive or a CSV file; None for other data."""
     if not isinstance(data, (str, os.PathLike)) or are_shards(data):
         return None

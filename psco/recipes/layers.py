@@ -14,9 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from psco.errors import InputError, unknown_name
+from psco.errors import InputError, quoted, unknown_name
+from psco.files.limited_yaml import parse_yaml
 from psco.methods import METHODS
 from psco.networks import BACKBONES
 from psco.recipes.carry import carried_options
@@ -78,11 +77,8 @@ class Override:
         """Read ``"method.shots=5"``; the value is YAML."""
         path, equals, value = text.partition("=")
         if not equals or not path:
-            raise InputError(f"--set takes a.b=c, such as method.shots=5, got {text!r}")
-        try:
-            return cls(path.strip(), yaml.safe_load(value))
-        except yaml.YAMLError:
-            raise InputError(f"--set {text!r}: {value!r} is not a YAML value") from None
+            raise InputError(f"--set takes a.b=c, such as method.shots=5, got {quoted(text)}")
+        return cls(path.strip(), parse_yaml(value, f"--set {quoted(text)}: {quoted(value)}"))
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ def recipe_names() -> list[str]:
 
 def recipe_summary(name: str) -> str:
     """Return the first sentence of the comment at the top of a recipe of the package."""
-    lines = _folder().joinpath(f"{name}.yaml").read_text().splitlines()
+    lines = _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.removeprefix("#").strip() for line in takewhile(_is_comment, lines))
     return comment.partition(". ")[0].removesuffix(".")
 
@@ -212,7 +208,7 @@ def _read_with_bases(recipe: str) -> list[tuple[str, Settings]]:
         if path in places:
             chain = " -> ".join([*(name for name, _ in files), name])
             raise InputError(f"recipe {recipe!r}: its bases form a cycle: {chain}")
-        settings = read_tree(path.read_text(), f"recipe {name!r}")
+        settings = read_tree(path, f"recipe {name!r}")
         base, folder = settings.pop("base", None), path.parent
         files.append((name, settings))
         places.append(path)
@@ -220,7 +216,7 @@ def _read_with_bases(recipe: str) -> list[tuple[str, Settings]]:
             return files
         if not isinstance(base, str):
             raise InputError(
-                f"recipe {name!r}: base must be one recipe's name or YAML file, got {base!r}"
+                f"recipe {name!r}: base must be one recipe's name or YAML file, got {quoted(base)}"
             )
 
 

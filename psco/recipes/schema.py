@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from psco.errors import InputError, unknown_name
+from psco.errors import InputError, quoted, unknown_name
+from psco.files.limited_yaml import parse_yaml, read_yaml
 from psco.methods import METHODS
 from psco.networks import BACKBONES
 from psco.registry import Registry, first_problem
@@ -22,7 +24,7 @@ LENGTHS = ("epochs", "steps", "minutes")
 class Section(BaseModel):
     """A group of settings; an unknown key is an error that names the nearest valid one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -36,8 +38,14 @@ class Section(BaseModel):
 class ImageSettings(Section):
     """Images: ``size`` px for the network, sampled from sources of ``source_size`` px."""
 
-    size: int = Field(28, ge=8)
-    source_size: int = Field(28, ge=8)
+    size: int = Field(28, ge=8, le=1024)
+    source_size: int = Field(28, ge=8, le=4096)
+    aspect: float = Field(
+        1.0,
+        ge=0.25,
+        le=4,
+        description="width over height of the sources in training; 1 is the centre square",
+    )
     test_crop: bool = Field(
         False, description="at test, take the centre of the source instead of shrinking it"
     )
@@ -66,9 +74,16 @@ class ViewSettings(Section):
 
     view_a: Parts = {}
     view_b: Parts = {}
+    count: int = Field(
+        2, ge=2, description="views of an image: count - 1 online ones (view_a) and one view_b"
+    )
+    shared_flip: float = Field(
+        0.0, ge=0, le=1, description="probability of a flip that all views of an image share"
+    )
     at_test: int = Field(
         0,
         ge=0,
+        le=1000,
         description="random views (as view_b) whose embeddings are averaged with the image's own",
     )
 
@@ -76,7 +91,7 @@ class ViewSettings(Section):
     @classmethod
     def _complete(cls, parts: Any) -> Any:
         if not isinstance(parts, dict):
-            raise InputError(f"a view is a mapping of part names to options, got {parts!r}")
+            raise InputError(f"a view is a mapping of part names to options, got {quoted(parts)}")
         # A part set to null is left out, as in `--set views.view_a.flip=null`.
         options = {name: VIEW_PARTS.options(name, given or {}) for name, given in parts.items()}
         return {name: options[name] for name, given in parts.items() if given is not None}
@@ -85,31 +100,35 @@ class ViewSettings(Section):
 class HeadSettings(Section):
     """Sizes of the two-layer heads g (projector) and h (predictor), and whether h exists."""
 
-    hidden: int = Field(2048, ge=1)
-    out: int = Field(128, ge=1)
+    hidden: int = Field(2048, ge=1, le=1_000_000)
+    out: int = Field(128, ge=1, le=1_000_000)
     predictor: bool = True
 
 
 class TrainSettings(Section):
     """Length, optimiser and logging; exactly one of epochs, steps and minutes is set."""
 
-    epochs: float | None = Field(None, gt=0)
-    steps: int | None = Field(None, gt=0)
-    minutes: float | None = Field(None, gt=0)
-    batch_size: int = Field(256, ge=2)
-    accumulate: int = Field(1, ge=1)
+    epochs: float | None = Field(None, gt=0, le=1e9)
+    steps: int | None = Field(None, gt=0, le=10**12)
+    minutes: float | None = Field(None, gt=0, le=1e9)
+    batch_size: int = Field(256, ge=2, le=1_000_000)
+    accumulate: int = Field(1, ge=1, le=1_000_000)
     shuffle_buffer: int = Field(
         0,
         ge=0,
+        le=10**9,
         description="images in the shuffle buffer of tar shards read in order; 0 shuffles all",
     )
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     learning_rate: float = Field(
-        0.03, gt=0, description="SGD: for 256 images a step, scaled linearly; Adam: not scaled"
+        0.03, gt=0, description="SGD: for 256 images a step, scaled linearly; others: not scaled"
     )
     decay: Literal["cosine", "halving", "constant"] = "cosine"
-    halving_steps: int = Field(2000, ge=1)
-    warmup_steps: int = Field(0, ge=0)
+    halving_steps: int = Field(2000, ge=1, le=10**12)
+    warmup_steps: int = Field(0, ge=0, le=10**12)
+    warmup: float = Field(
+        0.0, ge=0, le=0.5, description="fraction of the run that warms up, instead of warmup_steps"
+    )
     sgd_momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)
     average_last: float = Field(
@@ -121,23 +140,40 @@ class TrainSettings(Section):
     select: Literal["last", "validation"] = Field(
         "last", description="model to keep: the last, or the best on tasks of validation classes"
     )
-    select_steps: int = Field(1000, ge=1, description="steps between two validations")
-    select_ways: int = Field(5, ge=2, description="classes in a validation task")
-    select_shots: int = Field(5, ge=1, description="supports per class of a validation task")
-    select_tasks: int = Field(600, ge=1, description="validation tasks, always the same")
+    select_steps: int = Field(1000, ge=1, le=10**12, description="steps between two validations")
+    select_ways: int = Field(5, ge=2, le=10_000, description="classes in a validation task")
+    select_shots: int = Field(
+        5, ge=1, le=10_000, description="supports per class of a validation task"
+    )
+    select_tasks: int = Field(
+        600, ge=1, le=1_000_000, description="validation tasks, always the same"
+    )
     freeze: Literal["backbone"] | None = Field(
         None, description="part that keeps its initial weights; the heads train on cached features"
     )
     frozen_views: int = Field(
         6,
         ge=2,
+        le=1000,
         description="views of each image that a frozen backbone sees: view_a and view_b in turn",
+    )
+    freeze_blocks: int = Field(
+        0, ge=0, description="first blocks of a ConvNet that are not trained late in the run"
+    )
+    freeze_from: float = Field(
+        0.6, gt=0, lt=1, description="fraction of the run after which freeze_blocks holds"
+    )
+    small_size: int | None = Field(
+        None, ge=8, description="side of the views early in the run, in pixels; null: image.size"
+    )
+    small_until: float = Field(
+        0.75, gt=0, lt=1, description="fraction of the run up to which small_size holds"
     )
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = (
         "32-true"
     )
-    seed: int = Field(0, ge=0)
-    log_steps: int = Field(10, ge=1)
+    seed: int = Field(0, ge=0, lt=2**63)
+    log_steps: int = Field(10, ge=1, le=10**12)
     purity: bool = Field(
         False, description="log pseudo-label purity; needs labels, does not train on them"
     )
@@ -147,6 +183,10 @@ class TrainSettings(Section):
         lengths = {name: getattr(self, name) for name in LENGTHS}
         if sum(value is not None for value in lengths.values()) != 1:
             raise InputError(f"set exactly one of epochs, steps and minutes, got {lengths}")
+        if self.warmup and self.warmup_steps:
+            raise InputError(
+                f"set one of warmup and warmup_steps, got {self.warmup:g} and {self.warmup_steps}"
+            )
         if self.select == "validation" and self.average_last:
             raise InputError(f"average_last requires select=last, got {self.average_last:g}")
         return self
@@ -184,9 +224,16 @@ class Recipe(Section):
         registry: Registry[Any] = BACKBONES if info.field_name == "backbone" else METHODS
         given = given.model_dump() if isinstance(given, Named) else given
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            raise InputError(f"needs a name (one of {', '.join(registry)}), got {given!r}")
+            raise InputError(f"needs a name (one of {', '.join(registry)}), got {quoted(given)}")
         options = {key: value for key, value in given.items() if key != "name"}
         return {"name": given["name"], **registry.options(given["name"], options)}
+
+    @model_validator(mode="after")
+    def _small_is_small(self) -> Recipe:
+        small, size = self.train.small_size, self.image.size
+        if small is not None and small >= size:
+            raise InputError(f"train.small_size must be less than image.size, {size}, got {small}")
+        return self
 
     def to_yaml(self) -> str:
         """Return the whole recipe as YAML, defaults included."""
@@ -207,12 +254,9 @@ def check_recipe(tree: dict[str, Any], source: str) -> Recipe:
         raise InputError(f"recipe {source!r}: {first_problem(error)}") from None
 
 
-def read_tree(text: str, source: str) -> dict[str, Any]:
-    """Parse YAML that must be a mapping; ``source`` names it in errors."""
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+def read_tree(text: str | Path, source: str) -> dict[str, Any]:
+    """Parse YAML, a text or a file, that must be a mapping; ``source`` names it in errors."""
+    tree = read_yaml(text, source) if isinstance(text, Path) else parse_yaml(text, source)
     if not isinstance(tree, dict):
         raise InputError(f"{source} must be a mapping of settings")
     return tree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -159,3 +160,26 @@ def test_no_images_and_no_folder_are_errors(tmp_path):
         check_images(tmp_path)
     with pytest.raises(InputError, match="there is no folder"):
         check_images(tmp_path / "missing")
+
+
+def test_formats_without_a_decoder_are_counted_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("psco.data.reading.decode.available_formats", lambda: ("PNG", "JPEG"))
+    Image.effect_noise((90, 90), 80).save(tmp_path / "a.png")
+    for name in ("b.heic", "c.heic"):
+        (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    found = check_images(tmp_path, progress=False)
+    assert "2 files: HEIC images need pillow-heif: pip install pillow-heif." in found.advice
+
+
+def test_shards_are_checked_like_a_folder(tmp_path):
+    with tarfile.open(tmp_path / "x-0.tar", "w") as archive:
+        for name in ("a.png", "b.png"):
+            Image.effect_noise((90, 120), 80).save(tmp_path / name)
+            archive.add(tmp_path / name, name)
+        (tmp_path / "c.png").write_bytes((tmp_path / "a.png").read_bytes()[:-900])
+        archive.add(tmp_path / "c.png", "c.png")
+    found = check_images(tmp_path / "x-0.tar", progress=False)
+    assert (found.images, found.formats, found.ignored) == (3, {"PNG": 2}, {})
+    assert found.widths == (90, 90, 90)
+    (bad,) = found.bad
+    assert "x-0.tar: c" in bad

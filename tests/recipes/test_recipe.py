@@ -126,7 +126,7 @@ def test_a_recipe_can_be_a_file(tmp_path):
         ("image.std=[0]", "std must be > 0"),
         ("train.steps.deep=1", "'steps' is a single value"),
         ("nonsense", "--set takes a.b=c"),
-        ("train.steps=[", "is not a YAML value"),
+        ("train.steps=[", "is not YAML"),
     ],
 )
 def test_a_wrong_setting_is_an_error_that_names_it_and_the_nearest_right_one(override, message):
