@@ -6,6 +6,7 @@ resume.pt           everything the next step depends on (loaded weights-only)
 metrics.csv         the training curves
 quality.json        the measurements without labels (``psco.training.quality``)
 env.json            software, machine, command
+stages/             artefacts of the stages before the first step (``psco.training.stages``)
 
 Every file states its format and contains its checksum (see ``psco.files.checksums``); metrics.csv,
 which grows, has a checksum in each row. Files of format 1 have no checksums and can still be read.
@@ -14,7 +15,6 @@ which grows, has a checksum in each row. Files of format 1 have no checksums and
 from __future__ import annotations
 
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from psco.errors import InputError, PscoError
+from psco.errors import InputError, PscoError, first_line
 from psco.files.atomic import atomic_path, is_leftover
 from psco.files.checksums import (
     PLACEHOLDER,
@@ -35,13 +35,16 @@ from psco.files.checksums import (
     write_with_checksum,
 )
 from psco.files.disk import system_errors
+from psco.files.tensors import sort_metadata_of
 from psco.methods import Method
 from psco.recipes.recipe import Recipe, check_recipe, read_tree
+from psco.training.states import read_state, write_state
 
 FORMAT = 2
 READABLE = ("1", "2")
 CONFIG, MODEL, RESUME = "config.yaml", "model.safetensors", "resume.pt"
 METRICS, ENVIRONMENT = "metrics.csv", "env.json"
+LOCK = ".lock"  # exists while a process trains in the folder
 CALIBRATION = "calibration.json"  # written by psco.classifier.calibration
 _HEADER = "# psco run, format {}, sha256: {}\n"
 _COPY = "copy it again from an intact source"
@@ -51,7 +54,8 @@ def is_free(folder: Path) -> bool:
     """Whether a new run can start in a folder: it is empty, or a run was killed at its start."""
     if not folder.is_dir():
         return not folder.exists()
-    return all(path.name == ENVIRONMENT or is_leftover(path) for path in folder.iterdir())
+    known = (ENVIRONMENT, LOCK)
+    return all(path.name in known or is_leftover(path) for path in folder.iterdir())
 
 
 def start_folder(folder: Path, recipe: Recipe, environment: dict[str, Any]) -> None:
@@ -145,19 +149,16 @@ def save_checkpoint(
     OSError
         If a file cannot be written, for lack of space for example; the previous ones stay.
     """
-    with atomic_path(folder / RESUME) as temporary:
-        content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
-        with system_errors(), temporary.open("wb") as file:
-            torch.save(content, file)
-        # The checksum is the zip comment, which torch and other readers ignore.
-        with zipfile.ZipFile(temporary, "a") as archive:
-            archive.comment = f"psco resume, format {FORMAT}, sha256: {PLACEHOLDER}".encode()
-        write_checksum(temporary)
+    content = {**state, "format": FORMAT, "step": step, "method": _tensors(method)}
+    write_state(folder / RESUME, content)
     save_model(folder, model or method, recipe, step)
 
 
-def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
-    """Write ``model.safetensors``: everything of the method that classification needs."""
+def save_model(folder: Path, method: Method, recipe: Recipe, step: int, half: bool = False) -> None:
+    """Write ``model.safetensors``: everything of the method that classification needs.
+
+    ``half`` stores it as `half_precision` does; it is loaded like any other.
+    """
     about = {
         "format": str(FORMAT),
         "step": str(step),
@@ -166,8 +167,10 @@ def save_model(folder: Path, method: Method, recipe: Recipe, step: int) -> None:
     }
     with atomic_path(folder / MODEL) as temporary:
         model = {n: v.contiguous() for n, v in model_weights(method).items()}
+        model = half_precision(model) if half else model
         with system_errors():
             save_file(model, temporary, metadata=about)
+        sort_metadata_of(temporary)
         write_checksum(temporary)
 
 
@@ -196,13 +199,8 @@ def load_resume(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     advice = f"{_COPY}, or start a new run with --init {folder}"
-    has_checksum = verify_checksum(path, advice)
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        version = str(state["format"])
-    except Exception as error:  # without a checksum the content can be anything
-        raise damaged(path, _first_line(error), advice) from None
-    _check_format(path, version, has_checksum, advice)
+    state, has_checksum = read_state(path, advice)
+    _check_format(path, str(state["format"]), has_checksum, advice)
     return state
 
 
@@ -233,7 +231,7 @@ def _read_model(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         step = int(about.get("step", 0))
     except (SafetensorError, OSError, ValueError) as error:
-        raise damaged(path, _first_line(error), advice) from None
+        raise damaged(path, first_line(error), advice) from None
     _check_format(path, about.get("format", "1"), has_checksum, advice)
     return weights, step
 
@@ -249,7 +247,7 @@ def load_weights(method: nn.Module, weights: dict[str, torch.Tensor], source: Pa
     own, weights = method.state_dict(), _with_current_names(weights)
     for name in sorted(own.keys() | weights.keys()):
         mine, theirs = own.get(name), weights.get(name)
-        if mine is None or theirs is None or mine.shape != theirs.shape:
+        if mine is None or theirs is None or not _fits(theirs, mine):
             raise InputError(
                 f"{source} is of another architecture: {name!r} is {_shape(theirs)} in the file "
                 f"and {_shape(mine)} in the recipe"
@@ -269,12 +267,30 @@ def _with_current_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 def _shape(tensor: torch.Tensor | None) -> str:
-    return "missing" if tensor is None else str(tuple(tensor.shape))
+    return "missing" if tensor is None else f"{tuple(tensor.shape)} {tensor.dtype}"
+
+
+def _fits(theirs: torch.Tensor, mine: torch.Tensor) -> bool:
+    """Whether a tensor can be copied into another: number formats may differ, kinds may not."""
+    return (
+        theirs.shape == mine.shape
+        and theirs.layout == torch.strided
+        and theirs.is_floating_point() == mine.is_floating_point()
+        and not theirs.is_complex()
+    )
 
 
 def model_weights(method: Method) -> dict[str, torch.Tensor]:
     """Return the tensors of a method that classification needs."""
     return {n: v for n, v in _tensors(method).items() if not n.startswith(method.training_only)}
+
+
+def half_precision(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights with filters and matrices in 16 bits.
+
+    Vectors stay as they are: BatchNorm's variances may be out of range, and vectors are small.
+    """
+    return {n: v.half() if v.is_floating_point() and v.ndim > 1 else v for n, v in weights.items()}
 
 
 def load_model_weights(method: Method, weights: dict[str, torch.Tensor], source: Path) -> None:
@@ -295,7 +311,3 @@ def _check_format(path: Path, version: str, has_checksum: bool, advice: str) -> 
         )
     if not has_checksum and version != "1":
         raise damaged(path, "its sha256 is missing", advice)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -38,6 +38,8 @@ _PREPARE_TIMEOUT = timedelta(hours=24)
 # Newer versions of DistributedDataParallel have renamed the option and warn about the old name.
 _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
 _KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _RENAMED else "broadcast_buffers": False}
+# Set by torchrun, by Slurm, and by Fabric for the processes that it starts.
+_RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
 _EXIT_SECONDS = 5.0  # to wait for the exit code of a process
 
 
@@ -53,6 +55,11 @@ class Place:
     def ranks(self) -> int:
         """Total number of processes."""
         return self.devices * self.nodes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is rank 0, or becomes it: known before the ranks are connected."""
+        return self.ranks == 1 or all(os.environ.get(name, "0") == "0" for name in _RANKS)
 
 
 def find_place(

@@ -22,6 +22,7 @@ from psco.data import ImageSet
 from psco.data.labellings import LabellingDrawer
 from psco.errors import InputError
 from psco.methods import Episode
+from psco.ops.order import epoch_order
 from psco.training.signals import follow_parent
 from psco.views import to_batch
 
@@ -69,8 +70,7 @@ class Feed(Dataset[ImagesAndLabels]):
         """Return the (B,) indices of batch ``number`` (from 0)."""
         epoch, place = divmod(number, self.batches_per_epoch)
         if epoch != self._epoch:
-            random = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
-            self._epoch, self._order = epoch, random.permutation(len(self._set))
+            self._epoch, self._order = epoch, epoch_order(self._seed, epoch, len(self._set))
         size = self.batch_size
         indices: np.ndarray = self._order[place * size : (place + 1) * size]
         return indices

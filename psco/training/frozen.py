@@ -197,7 +197,7 @@ def _settings(network: nn.Module, recipe: Recipe) -> str:
     for name, value in network.state_dict().items():
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().numpy().tobytes())
-    views = recipe.views.model_dump(exclude={"at_test"})
+    views = recipe.views.model_dump(include={"view_a", "view_b"})
     image, backbone = recipe.image.model_dump(), recipe.backbone.model_dump()
     train = [recipe.train.seed, recipe.train.frozen_views]
     return json.dumps([FORMAT, weights.hexdigest(), backbone, image, views, train])

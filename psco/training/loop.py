@@ -25,6 +25,8 @@ from psco.training.feed import Feed
 from psco.training.frozen import CachedViews
 from psco.training.logging import Logger, Meter, Row
 from psco.training.optim import build_optimizer, schedule_for
+from psco.training.phases import Phases
+from psco.training.resume import check_part, check_state, load_optimizer
 from psco.training.selection import BestModel, Validate
 from psco.views import TwoViews, step_generator
 
@@ -66,6 +68,7 @@ class Loop:
     ) -> None:
         train = recipe.train
         self.views, self.feed, self.recipe, self.folder = views, feed, recipe, folder
+        self.phases = Phases(views, train)
         self.schedule = schedule_for(train, feed.batches_per_epoch)
         self.fabric = fabric or Fabric(devices=1, precision=train.precision)
         if world_size() > 1:
@@ -103,14 +106,22 @@ class Loop:
         self._earlier_seconds = seconds
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `save` wrote."""
-        load_weights(self.method.module, state["method"], self.folder / RESUME)
-        self.optimizer.load_state_dict(state["optimizer"])
+        """Continue from a state that `save` wrote.
+
+        Raises
+        ------
+        InputError, PscoError
+            If it is not a state of this run; nothing has been used then.
+        """
+        source = self.folder / RESUME
+        check_state(state, source)
+        load_weights(self.method.module, state["method"], source)
+        load_optimizer(self.optimizer, state["optimizer"], source)
         self.step = self._saved_step = state["step"]
         if self.average is not None:
-            self.average.load_state_dict(state["average"], self.folder / RESUME)
+            self.average.load_state_dict(check_part(state, "average", source), source)
         if self.best is not None:
-            self.best.load_state_dict(state["best"], self.folder / RESUME)
+            self.best.load_state_dict(check_part(state, "best", source), source)
         if rank() == 0:
             restore_model(self.folder, self._model, self.recipe, self.step)
         self._earlier_seconds = state["seconds"]
@@ -204,15 +215,17 @@ class Loop:
 
     def _take_step(self, batches: Iterator[tuple[Tensor, Tensor | None]]) -> dict[str, Tensor]:
         train = self.recipe.train
-        rate = self.schedule.learning_rate(self.step, self.done)
+        done = self.done  # the same for the whole step, also if it is a matter of time
+        rate = self.schedule.learning_rate(self.step, done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.phases.freeze(self.method.module, done)
         row: dict[str, Tensor] = {}
         for part in range(train.accumulate):
             images, labels = self.fabric.to_device(next(batches))
-            view_a, view_b = self._views(images, self.step * train.accumulate + part)
+            view_a, view_b = self._views(images, self.step * train.accumulate + part, done)
             with self._accumulating(part < train.accumulate - 1):
-                batch = Batch(view_a, view_b, labels, self.done, starts_step=part == 0)
+                batch = Batch(view_a, view_b, labels, done, starts_step=part == 0)
                 # Fabric sets the number format by itself only where ranks train together.
                 with self.fabric.autocast():
                     loss, logs = self.method.loss(batch)
@@ -269,12 +282,13 @@ class Loop:
             return nullcontext()
         return self.fabric.no_backward_sync(self.method)
 
-    def _views(self, images: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    def _views(self, images: Tensor, number: int, done: float = 1.0) -> tuple[Tensor, Tensor]:
         generator = step_generator(self.recipe.train.seed, number, self.feed.rows)
+        draw = self.phases.views(done)
         if self.method.views == 2:
-            views = self.views(images, generator)
+            views = draw(images, generator)
         else:
-            view = self.views.view_a(images, generator)
+            view = draw.view_a(images, generator)
             views = view, view
         # Whatever else is random in this step: dropout, shots drawn in proportion to the plan.
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)) + rank())
@@ -306,12 +320,12 @@ class Loop:
     def _remedy(self, step: int) -> str:
         # A batch and its views depend on (seed, step) alone, so they can be computed again.
         accumulate = self.recipe.train.accumulate
-        first = step * accumulate
+        first, done = step * accumulate, self.schedule.done(step, self.seconds)
         batches = itertools.islice(self.feed.batches(first), accumulate)
         if all(
             view.isfinite().all()
             for number, (images, _) in enumerate(batches, first)
-            for view in self._views(self.fabric.to_device(images), number)
+            for view in self._views(self.fabric.to_device(images), number, done)
         ):
             return "try a lower train.learning_rate or more train.warmup_steps"
         return "its views contain values that are not finite: check the views, not the settings"

@@ -21,8 +21,9 @@ class Schedule:
     ----------
     peak
         Highest learning rate, scaled to the images of a step.
-    warmup_steps
-        Steps of linear increase.
+    warmup_steps, warmup
+        Steps of linear increase, or the fraction of the run that it takes; the latter begins at a
+        hundredth of the peak.
     steps
         Length of the run in steps; None if it is limited by time.
     seconds
@@ -38,6 +39,7 @@ class Schedule:
     seconds: float | None = None
     decay: Literal["cosine", "halving", "constant"] = "cosine"
     halving_steps: int = 2000
+    warmup: float = 0.0
 
     def done(self, step: int, seconds: float) -> float:
         """Return the fraction of the run that is done before ``step``, in [0, 1]."""
@@ -49,6 +51,8 @@ class Schedule:
         """Return the learning rate of ``step`` (from 0), with the fraction ``done`` completed."""
         if step < self.warmup_steps:
             return self.peak * (step + 1) / self.warmup_steps
+        if done < self.warmup:
+            return self.peak * max(0.01, done / self.warmup)
         if self.decay == "cosine":
             return self.peak * 0.5 * (1 + math.cos(math.pi * done))
         if self.decay == "halving":
@@ -69,6 +73,7 @@ def schedule_for(train: TrainSettings, batches_per_epoch: int) -> Schedule:
         seconds=None if train.minutes is None else 60 * train.minutes,
         decay=train.decay,
         halving_steps=train.halving_steps,
+        warmup=train.warmup,
     )
 
 
@@ -77,6 +82,8 @@ def build_optimizer(method: nn.Module, train: TrainSettings, rate: float) -> Opt
     parameters = [p for p in method.parameters() if p.requires_grad]
     if train.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=rate, weight_decay=train.weight_decay)
+    if train.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=rate, weight_decay=train.weight_decay, fused=True)
     return torch.optim.SGD(
         parameters,
         lr=rate,

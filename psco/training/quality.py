@@ -97,7 +97,8 @@ class QualityGauge:
                 batch = to_batch(self._pixels[begin : begin + _BATCH]).to(like.device)
                 generator = step_generator(self._seed, _FIRST_STEP + begin)
                 for part, view in zip(parts, self._views(batch, generator), strict=True):
-                    part.append(method.backbone(view.to(like)).float().cpu())
+                    one = view[: len(batch)].to(like)  # of several online views, the first
+                    part.append(method.backbone(one).float().cpu())
         a, b = (torch.cat(part) for part in parts)
         return a, b
 

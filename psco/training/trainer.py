@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,26 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from psco.data import ImageSet, has_splits, load_dataset
+from psco.data import ImageSet, load_dataset
 from psco.data.reading.undecodable import MAX_BAD
 from psco.errors import InputError, counted
-from psco.files.atomic import remove_leftovers
-from psco.files.checksums import hash_file
 from psco.files.disk import DiskGuard, OnFullDisk
-from psco.methods import METHODS, Method
+from psco.methods import Method
 from psco.networks import FrozenBackbone
-from psco.networks.weights import weights_file
 from psco.ops.ranks import rank
 from psco.progress import Bar
 from psco.recipes.build import build_method, build_views
 from psco.recipes.recipe import Override, Recipe
 from psco.training.checkpoint import (
     CONFIG,
-    METRICS,
+    RESUME,
     load_resume,
     prolong_folder,
     read_recipe,
     save_checkpoint,
     start_folder,
 )
-from psco.training.collapse import collapse_watch
+from psco.training.checks import check_ranks, needs_no_images, run_facts, validation_for
 from psco.training.distributed import (
     RANK_TIMEOUT,
     Place,
@@ -43,18 +41,21 @@ from psco.training.distributed import (
     local_rank_zero_first,
     training_together,
 )
-from psco.training.environment import environment, keep_freed_memory
-from psco.training.feed import Feed, check_split
+from psco.training.environment import keep_freed_memory
+from psco.training.feed import Feed
+from psco.training.folder import hold_folder
 from psco.training.frozen import CachedViews, FeatureFeed, check_freezable, compute_features
 from psco.training.inputs import feed_for, fingerprint, labels_for, sample_images
 from psco.training.interval import CheckpointInterval
-from psco.training.logging import Logger, csv_logger, tensorboard_logger
+from psco.training.logging import Logger
 from psco.training.loop import Loop
-from psco.training.quality import QualityGauge, QualityWatch
+from psco.training.monitoring import open_loggers, open_watch
+from psco.training.phases import check_phases
 from psco.training.run import Run
 from psco.training.selection import Validate
 from psco.training.settings import length_of, resolve_settings
 from psco.training.signals import stop_on_signals
+from psco.training.stages import StageRunner, check_same_artefacts
 from psco.views import TwoViews, check_views, to_batch
 from psco.views.pair import AnyView
 
@@ -107,6 +108,8 @@ class Trainer:
         Called with each row of the training curves.
     tensorboard
         Also write TensorBoard events into the run folder (extra ``tensorboard``).
+    on_finish
+        Called with this object and the finished run while its folder is still locked, on rank 0.
     stop
         Called before each step; if it returns True, the run is saved and stops, as on a signal.
     measure_quality
@@ -143,6 +146,7 @@ class Trainer:
     validator: Callable[[Recipe], Validate] | None = None
     loggers: Sequence[Logger] = ()
     tensorboard: bool = False
+    on_finish: Callable[[Trainer, Run], None] | None = None
     stop: Callable[[], bool] | None = None
     measure_quality: bool = True
     title: str = "pretrain"
@@ -159,24 +163,32 @@ class Trainer:
         InputError
             If an argument is wrong; then nothing has been written.
         PscoError
-            If the loss is not finite or a file cannot be written; the last good checkpoint stays.
+            If another process works in the folder, the loss is not finite, or a file cannot be
+            written; the last good checkpoint stays.
         """
         folder = Path(self.out)
+        place = find_place(self.devices, self.nodes)
+        with hold_folder(folder) if place.is_first else nullcontext():
+            run = self._run(folder, place)
+            if self.on_finish is not None and run.finished and rank() == 0:
+                self.on_finish(self, run)
+        return run
+
+    def _run(self, folder: Path, place: Place) -> Run:
         interval = CheckpointInterval(self.checkpoint_minutes, self.checkpoint_steps)
         disk = DiskGuard(folder, self.on_full_disk)
         recipe = resolve_settings(folder, self.data, self.recipe, self.overrides, self.resume)
-
-        place = find_place(self.devices, self.nodes)
-        _check_ranks(recipe, place.ranks)
+        check_ranks(recipe, place.ranks)
         fabric = launch(place, self.strategy, recipe.train.precision)
 
-        images = None if _needs_no_images(recipe, self.data) else self._load_images(recipe, fabric)
+        images = None if needs_no_images(recipe, self.data) else self._load_images(recipe, fabric)
         keep_freed_memory()
         torch.manual_seed(recipe.train.seed)
         state = load_resume(folder) if self.resume else None
         method = build_method(recipe, init=state is None)
-        self.pair = TwoViews(*self.views) if self.views else build_views(recipe)
+        self.pair = build_views(recipe, self.views)
         check_freezable(method, recipe, self.views is not None)
+        check_phases(method, recipe, self.views is not None, place.ranks)
         if method.kind == "baseline":
             if state is None:
                 self._save_untrained(folder, method, recipe, images)
@@ -185,11 +197,16 @@ class Trainer:
         assert images is not None  # only baselines need none
         self.images = labels_for(method, images, recipe)
         method.set_classes(len(self.images.classes))
-        feed = self._build_feed(method, recipe, place)
+        stages = StageRunner(method, self.images, recipe, folder, disk)
         if self.views is None and state is None:
             check_views(self.pair, to_batch(sample_images(self.images)), recipe.train.seed)
-        validate = self._validate(recipe, method)
+        validate = validation_for(recipe, method, self.validator)
         started = time.monotonic()
+        if len(stages):
+            self._start_folder(folder, recipe, place)
+            if (interrupted := self._interrupted_stages(stages, interval)) is not None:
+                return interrupted
+        feed = self._build_feed(method, recipe, place)
         views: TwoViews | CachedViews = self.pair
         if isinstance(method.backbone, FrozenBackbone):
             feed, views = self._build_feature_feed(method.backbone, recipe), CachedViews()
@@ -198,11 +215,22 @@ class Trainer:
         loop.count_preparation(prepared)
         if state is not None:
             self._restore(loop, state, folder)
+            check_same_artefacts(state.get("stages", {}), stages.checksums, folder)
             self._prolong(loop)
-        elif rank() == 0 and not (folder / CONFIG).exists():
-            about = {**_environment(self.images), "ranks": place.ranks, **_initial_weights(recipe)}
-            start_folder(folder, recipe, about)
-        return self._train(loop, disk, interval)
+        self._start_folder(folder, recipe, place)
+        return self._train(loop, disk, interval, stages.checksums)
+
+    def _start_folder(self, folder: Path, recipe: Recipe, place: Place) -> None:
+        """Write the files that a run has from its start, unless it has them."""
+        if rank() == 0 and not (folder / CONFIG).exists():
+            facts = {**run_facts(self.images, recipe), "ranks": place.ranks}
+            start_folder(folder, recipe, facts)
+
+    def _interrupted_stages(self, stages: StageRunner, interval: CheckpointInterval) -> Run | None:
+        """Run the stages; return None at their end, else the run that a signal has stopped."""
+        with stop_on_signals() as stop:
+            finished = stages.run(interval, lambda: stop() or self._should_stop(), self.progress)
+        return None if finished else Run(stages.run_folder, stages.recipe, 0, False, stop.signal)
 
     def _load_images(self, recipe: Recipe, fabric: Fabric) -> ImageSet:
         with local_rank_zero_first(fabric):  # the others then find the files prepared
@@ -212,6 +240,7 @@ class Trainer:
                 self.root,
                 size=recipe.image.source_size,
                 channels=recipe.image.channels,
+                aspect=recipe.image.aspect,
                 max_bad=self.max_bad,
                 progress=self.progress and rank() == 0,
             )
@@ -227,17 +256,6 @@ class Trainer:
             feed.split(rank(), place.ranks)
         return feed
 
-    def _validate(self, recipe: Recipe, method: Method) -> Validate | None:
-        if recipe.train.select == "last":
-            return None
-        if (ways := recipe.train.select_ways) > method.most_ways:
-            raise InputError(
-                f"train.select_ways must be at most method.ways, {method.most_ways}, got {ways}"
-            )
-        if self.validator is None:
-            raise InputError("train.select=validation needs a validator, got a Trainer without one")
-        return self.validator(recipe)
-
     def _build_feature_feed(self, backbone: FrozenBackbone, recipe: Recipe) -> FeatureFeed:
         """Return batches of cached features, and centre the backbone on their mean."""
         features = compute_features(self.images, backbone, self.pair, recipe, self.progress)
@@ -246,9 +264,16 @@ class Trainer:
         return FeatureFeed(self.images, features, backbone.centre, train.batch_size, train.seed)
 
     def _restore(self, loop: Loop, state: dict[str, Any], folder: Path) -> None:
-        if state["data"] != fingerprint(self.images):
+        if state.get("data") != fingerprint(self.images):
             raise InputError(
                 f"the images in {self.images.name!r} are not those of the run in {folder}"
+            )
+        steps, step = loop.schedule.steps, state.get("step")
+        is_beyond = steps is not None and isinstance(step, int) and step > steps
+        if is_beyond and read_recipe(folder) == loop.recipe:
+            raise InputError(
+                f"{folder / RESUME} is at step {step:,}, and the run ends at {steps:,}; copy it "
+                f"again from an intact source"
             )
         loop.restore(state)
 
@@ -267,14 +292,25 @@ class Trainer:
             change = {"step": loop.step, "from": length_of(stored), "to": length_of(loop.recipe)}
             prolong_folder(loop.folder, loop.recipe, change)
 
-    def _train(self, loop: Loop, disk: DiskGuard, interval: CheckpointInterval) -> Run:
-        extra = {"data": fingerprint(self.images)}
+    def _train(
+        self, loop: Loop, disk: DiskGuard, interval: CheckpointInterval, artefacts: dict[str, str]
+    ) -> Run:
+        extra = {"data": fingerprint(self.images), "stages": artefacts}
 
         def save(last: bool = False) -> None:
-            disk.write(f"the checkpoint of step {loop.step}", lambda: loop.save(extra), last)
+            if rank() == 0:
+                what = f"the checkpoint of step {loop.step}"
+                disk.write(what, lambda: loop.save(extra), last)
+            else:
+                loop.save(extra)  # which writes nothing
 
-        loggers = self._open_loggers(loop, disk) if rank() == 0 else []
-        watch = self._open_watch(loop, disk) if rank() == 0 else None
+        loggers: list[Logger] = []
+        watch = None
+        if rank() == 0:
+            loggers = open_loggers(loop, disk, self.loggers, self.tensorboard)
+            # A function of the user may have state, so another call could change the run.
+            if self.measure_quality and self.views is None:
+                watch = open_watch(loop, disk, self.images, self.pair)
         with (
             Bar(self.title, self.progress and rank() == 0) as bar,
             stop_on_signals(announce=rank() == 0) as stop,
@@ -289,66 +325,10 @@ class Trainer:
     def _should_stop(self) -> bool:
         return self.stop is not None and self.stop()
 
-    def _open_loggers(self, loop: Loop, disk: DiskGuard) -> list[Logger]:
-        folder = loop.folder
-        remove_leftovers(folder)
-        write_row = csv_logger(folder / METRICS, loop.step)
-        loggers: list[Logger] = [
-            lambda row: disk.write(METRICS, lambda: write_row(row)),
-            collapse_watch(),
-            *self.loggers,
-        ]
-        if self.tensorboard:
-            loggers.append(tensorboard_logger(folder / "tensorboard"))
-        return loggers
-
-    def _open_watch(self, loop: Loop, disk: DiskGuard) -> QualityWatch | None:
-        # A function of the user may have state, so another call could change the run. The features
-        # of a frozen backbone do not change.
-        is_frozen = isinstance(loop.views, CachedViews)
-        if not self.measure_quality or self.views is not None or is_frozen:
-            return None
-        if not loop.method.has_features:
-            return None
-        gauge = QualityGauge(self.images, self.pair, loop.recipe.train.seed)
-        return QualityWatch(gauge, loop.folder, disk, loop.schedule, loop.step)
-
     def _save_untrained(
         self, folder: Path, method: Method, recipe: Recipe, images: ImageSet | None
     ) -> None:
         if rank() == 0:
             data = str(self.data) if images is None else images
-            about = {**_environment(data), **_initial_weights(recipe)}
-            start_folder(folder, recipe, about)
+            start_folder(folder, recipe, run_facts(data, recipe))
             save_checkpoint(folder, method, recipe, 0, {})
-
-
-def _environment(images: ImageSet | str) -> dict[str, Any]:
-    """Describe machine, software and training images; of images not read only the name."""
-    if isinstance(images, str):
-        return {**environment(), "data": {"name": images, "images": 0}}
-    return {**environment(), "data": {"name": images.name, "images": len(images)}}
-
-
-def _needs_no_images(recipe: Recipe, data: object) -> bool:
-    """Whether the run trains nothing, and the data only names the recipe."""
-    return METHODS[recipe.method.name].kind == "baseline" and has_splits(data)
-
-
-def _check_ranks(recipe: Recipe, ranks: int) -> None:
-    """Raise InputError, before any rank is started, if the run cannot be split over them."""
-    name = recipe.method.name
-    if ranks > 1 and not METHODS[name].distributes:
-        raise InputError(f"method {name!r} trains on one device only, not on {ranks} ranks")
-    if ranks > 1 and recipe.train.select == "validation":
-        raise InputError(f"train.select=validation trains on one device only, got {ranks} ranks")
-    if ranks > 1 and recipe.train.freeze is not None:
-        raise InputError(
-            f"train.freeze={recipe.train.freeze} trains on one device only, not on {ranks} ranks"
-        )
-    check_split(recipe.train.batch_size, ranks)
-
-
-def _initial_weights(recipe: Recipe) -> dict[str, str]:
-    """Return the hash of the initial weights, whose file may change later."""
-    return {} if recipe.init is None else {"init_sha256": hash_file(weights_file(recipe.init))}

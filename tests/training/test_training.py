@@ -363,3 +363,19 @@ def test_the_environment_names_the_kernels():
 def test_the_allocator_can_be_left_unchanged(monkeypatch):
     monkeypatch.setenv("PSCO_MALLOC", "default")
     assert keep_freed_memory() is False
+
+
+def test_a_warm_up_by_fraction_fits_any_length_of_the_run():
+    for steps in (20, 2000):
+        schedule = Schedule(peak=2.0, warmup=0.1, steps=steps)
+        rates = [schedule.learning_rate(step, step / steps) for step in range(steps)]
+        assert rates[0] == pytest.approx(0.02)
+        assert rates[steps // 20] == pytest.approx(1.0)
+        assert rates[steps // 10] == pytest.approx(1 + math.cos(math.pi * 0.1))
+    timed = Schedule(peak=2.0, warmup=0.1, seconds=600)
+    assert timed.learning_rate(3, timed.done(3, 30)) == pytest.approx(1.0)
+
+
+def test_two_kinds_of_warm_up_are_refused():
+    with pytest.raises(psco.InputError, match="set one of warmup and warmup_steps"):
+        psco.load_recipe("omniglot", ["train.warmup=0.1", "train.warmup_steps=5"])
