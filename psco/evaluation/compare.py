@@ -11,7 +11,7 @@ from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder, load
-from psco.evaluation.evaluate import default_rule, draw_tasks, evaluate_tasks
+from psco.evaluation.evaluate import Ways, default_rule, draw_tasks, evaluate_tasks
 from psco.evaluation.paper_setting import departures
 from psco.evaluation.published import Setting, published
 from psco.evaluation.result import Difference, Report
@@ -117,7 +117,7 @@ class Comparison:
 def compare(
     runs: Sequence[str | Path | Encoder],
     data: str | Path | ImageSet,
-    settings: Sequence[Setting],
+    settings: Sequence[tuple[Ways, int]],
     split: str = "test",
     root: str | Path | None = None,
     queries: int = 15,
@@ -136,7 +136,7 @@ def compare(
         Labelled images: a set, or anything that `load_dataset` takes, which each network then gets
         in its own size and channels.
     settings
-        Pairs of ways and shots.
+        Pairs of ways (a number, or ``"all"`` classes with enough images) and shots.
     queries, tasks, seed
         Which tasks; they are the same for every row.
     slow_tasks
@@ -154,6 +154,7 @@ def compare(
     encoders = [run if isinstance(run, Encoder) else load(run) for run in runs]
     sets = [_images_for(encoder, data, split, root) for encoder in encoders]
     drawn = draw_tasks(sets[0], settings, queries, tasks, seed)
+    resolved = tuple(sample.setting for sample in drawn)
     own, common = [], []
     for encoder, images in zip(encoders, sets, strict=True):
         rule = default_rule(encoder, images)
@@ -161,7 +162,7 @@ def compare(
         if encoder.method.has_features and rule != COMMON_RULE:
             common.append(_row(encoder, images, drawn, COMMON_RULE, slow_tasks, progress))
     first = sets[0]
-    return Comparison(first.name, first.split, tuple(settings), queries, seed, (*own, *common))
+    return Comparison(first.name, first.split, resolved, queries, seed, (*own, *common))
 
 
 def _images_for(

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from psco.data.imageset import ImageArray
 from psco.errors import InputError
+from psco.evaluation.hub import local_run
 from psco.evaluation.rules import Embeddings, Heads, join_embeddings
 from psco.methods import Method
+from psco.networks import ConvNet
 from psco.recipes.build import build_method, build_views
-from psco.recipes.builtin import BUILT_IN, built_in
+from psco.recipes.builtin import BUILT_IN, PackagedRun, PublishedEncoder, built_in
 from psco.recipes.recipe import Recipe, load_recipe
 from psco.training.checkpoint import CONFIG, load_model, read_environment, read_recipe
 from psco.views import SameOnBatchGenerator, plain_view, to_batch
@@ -107,8 +109,8 @@ class Encoder:
         """Return the features (n, width) of images (n, H, W, C) uint8; see `embed`."""
         return self.embed(images).features
 
-    def embed(self, images: ImageArray) -> Embeddings:
-        """Return the embeddings (n,) of images (n, H, W, C) uint8, for any rule.
+    def embed(self, images: ImageArray, previous: bool = False) -> Embeddings:
+        """Return the embeddings (n,) of images (n, H, W, C) uint8; see `embed_batch`.
 
         Raises
         ------
@@ -121,11 +123,15 @@ class Encoder:
                 f"a network of {name!r} has no features before it adapts to a task; "
                 f"use the rule {self.method.rule!r}"
             )
-        return join_embeddings([self.embed_batch(to_batch(part)) for part in _batches(images)])
+        batches = (self.embed_batch(to_batch(part), previous) for part in _batches(images))
+        return join_embeddings(list(batches))
 
     @torch.no_grad()
-    def embed_batch(self, batch: Tensor) -> Embeddings:
+    def embed_batch(self, batch: Tensor, previous: bool = False) -> Embeddings:
         """Return the embeddings (b,) of a batch (b, C, H, W) uint8 on the network's device.
+
+        With ``previous``, the features are those of the last block and of the one before it, each
+        of unit length; only ConvNets have them.
 
         If the recipe has views at test, features are averaged over the image and its views, and
         so are the directions of support and query embeddings. The random views are the same for
@@ -136,12 +142,28 @@ class Encoder:
             view_b = build_views(self.recipe).view_b
             generator = SameOnBatchGenerator().manual_seed(0)
             views += [view_b(batch, generator) for _ in range(at_test)]
-        features = torch.stack([self.method.backbone(view) for view in views])  # (v, b, width)
+        found = [self._features(view, previous) for view in views]
+        features = torch.stack([last for last, _ in found])  # (v, b, width)
         return Embeddings(
-            features.mean(dim=0),
+            torch.stack([joined for _, joined in found]).mean(dim=0),
             _mean_direction([self.method.support_head(each) for each in features]),
             _mean_direction([self.method.query_head(each) for each in features]),
         )
+
+    def _features(self, view: Tensor, previous: bool) -> tuple[Tensor, Tensor]:
+        """Return the features of the last block, and those that rules read."""
+        backbone = self.method.backbone
+        if not previous:
+            last = backbone(view)  # (b, width)
+            return last, last
+        if not isinstance(backbone, ConvNet):
+            name = self.recipe.backbone.name
+            raise InputError(
+                f"features=last+previous requires backbone conv4 or conv5, got {name!r}; "
+                f"use features=last"
+            )
+        inner, last = backbone.last_two(view)
+        return last, torch.cat([F.normalize(last, dim=1), F.normalize(inner, dim=1)], dim=1)
 
     def pixels(self, images: ImageArray) -> Embeddings:
         """Return images (n, H, W, C) uint8 as inputs of the network, for rules that train it.
@@ -175,8 +197,8 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
     Parameters
     ----------
     run
-        The folder, or the name of a built-in encoder, such as ``"imagenet"``; a run folder of that
-        name comes first.
+        The folder, or the name of a built-in encoder, such as ``"handwriting"``; a run folder of
+        that name comes first. ``hf://user/name`` is a folder on the Hugging Face Hub.
     views_at_test
         Replaces the number in the recipe, see `Encoder.embed_batch`. Not for classifiers: the
         ``calibration.json`` of the run holds for the recipe's number.
@@ -187,26 +209,39 @@ def load(run: str | Path, views_at_test: int | None = None) -> Encoder:
         If the folder holds no finished model or one of another architecture, if the weights of a
         built-in encoder are not installed, or if the number is negative.
     """
-    folder = Path(run)
+    run = local_run(run)
     recipe = encoder_recipe(run)
     if views_at_test is not None:
         recipe = load_recipe(recipe, [f"views.at_test={views_at_test}"])
-    if _is_built_in(run):
+    named = _built_in(run)
+    name = None if named is None else str(run)
+    if isinstance(named, PublishedEncoder):
         with torch.random.fork_rng():  # the weights that are drawn are then replaced
             method = build_method(recipe, init=True, quiet=True)
-        return Encoder(method, recipe, built_in=str(run))
-    method = build_method(recipe)
+        return Encoder(method, recipe, built_in=name)
+    if isinstance(named, PackagedRun):
+        with torch.random.fork_rng():
+            method = build_method(recipe)
+        folder = named.find()
+    else:
+        method, folder = build_method(recipe), Path(run)
     steps = load_model(folder, method)
-    return Encoder(method, recipe, folder, steps)
+    return Encoder(method, recipe, folder, steps, name)
 
 
 def encoder_recipe(run: str | Path) -> Recipe:
     """Return the recipe of a run folder or of a built-in encoder; see `load`."""
-    return built_in(str(run)).recipe() if _is_built_in(run) else read_recipe(Path(run))
+    run = local_run(run)
+    named = _built_in(run)
+    if isinstance(named, PublishedEncoder):
+        return named.recipe()
+    return read_recipe(Path(run) if named is None else named.find())
 
 
-def _is_built_in(run: str | Path) -> bool:
-    return str(run) in BUILT_IN and not (Path(run) / CONFIG).exists()
+def _built_in(run: str | Path) -> PublishedEncoder | PackagedRun | None:
+    """Return the built-in encoder of that name; None for a run folder, which comes first."""
+    is_named = str(run) in BUILT_IN and not (Path(run) / CONFIG).exists()
+    return built_in(str(run)) if is_named else None
 
 
 def _training_data(folder: Path | None) -> dict[str, Any]:

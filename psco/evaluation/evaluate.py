@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -24,10 +24,13 @@ from psco.progress import Bar
 _NUMBERS_AT_ONCE = 1 << 24  # gathered features of a batch of tasks: 64 MiB
 
 
+Ways: TypeAlias = int | Literal["all"]
+
+
 def evaluate(
     model: Embedder | str | Path,
     dataset: ImageSet,
-    ways: int = 5,
+    ways: Ways = 5,
     shots: int = 1,
     queries: int = 15,
     tasks: int | Tasks = 2000,
@@ -46,8 +49,8 @@ def evaluate(
     dataset
         Labelled images, preferably of classes that were not seen in training.
     ways, shots, queries, tasks
-        Classes per task, supports and queries per class, and the number of tasks; or the tasks
-        themselves, which then determine the other three.
+        Classes per task (``"all"`` that have enough images), supports and queries per class, and
+        the number of tasks; or the tasks themselves, which then determine the other three.
     rule
         How queries are classified, a name in ``psco.RULES``; None for `default_rule`.
     adapt_steps
@@ -102,12 +105,17 @@ def resolve_rule(
 
 
 def draw_tasks(
-    images: ImageSet, settings: Sequence[tuple[int, int]], queries: int, tasks: int, seed: int
+    images: ImageSet, settings: Sequence[tuple[Ways, int]], queries: int, tasks: int, seed: int
 ) -> list[Tasks]:
     """Draw the tasks of several (ways, shots) from labelled images."""
     if images.labels is None:
         raise InputError(f"{images.name!r} has no labels: evaluation needs a folder for each class")
-    return [sample_tasks(images.labels, w, k, queries, tasks, seed) for w, k in settings]
+    sizes = np.bincount(images.labels)
+    drawn = []
+    for ways, shots in settings:
+        number = int((sizes >= shots + queries).sum()) if ways == "all" else ways
+        drawn.append(sample_tasks(images.labels, number, shots, queries, tasks, seed))
+    return drawn
 
 
 def evaluate_tasks(
@@ -165,8 +173,12 @@ def embeddings_for(rule: Rule, model: Embedder, images: ImageSet) -> Embeddings:
     Raises
     ------
     InputError
-        If the rule trains a network and the model has none.
+        If the rule reads or trains blocks of a network and the model has none.
     """
+    if getattr(rule, "needs_previous", False):
+        if not isinstance(model, Encoder):
+            raise InputError("features=last+previous requires a run folder; use features=last")
+        return model.embed(images.images, previous=True)
     if not getattr(rule, "needs_pixels", False):
         return model.embed(images.images)
     if not isinstance(model, Encoder):

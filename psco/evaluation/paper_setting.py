@@ -9,7 +9,7 @@ from psco.data.sets.catalogue import BENCHMARKS
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import Encoder
-from psco.evaluation.published import CROSS_DOMAIN, published, trained_on
+from psco.evaluation.published import CROSS_DOMAIN, published, row_recipe, trained_on
 from psco.recipes.recipe import Recipe, load_recipe, recipe_names
 
 _SPLIT, _QUERIES = "test", 15
@@ -78,9 +78,11 @@ def _training_data(encoder: Encoder, images: ImageSet) -> list[str]:
 
 
 def _recipe_name(data: str, method: str) -> str:
-    """Return the recipe of a table's row; the cross-domain table has its own for some methods."""
+    """Return the recipe of a table's row; some methods have their own."""
     own = f"{trained_on(data)}-{method}"
-    return own if data in CROSS_DOMAIN and own in recipe_names() else trained_on(data)
+    if data in CROSS_DOMAIN and own in recipe_names():
+        return own
+    return row_recipe(data, method) or trained_on(data)
 
 
 def _recipe(ours: Recipe, name: str) -> list[str]:

@@ -32,6 +32,12 @@ def published(data: str, method: str) -> dict[Setting, float]:
     }
 
 
+def row_recipe(data: str, method: str) -> str | None:
+    """Return the recipe of a method's row in Table 1, if it is not that of the whole table."""
+    rows = read_table(_TABLES[data]).rows if data in _TABLES else []
+    return next((row.recipe for row in rows if row.method == method and row.paper), None)
+
+
 def is_transductive(method: str) -> bool:
     """Whether the paper's numbers of a method come from queries normalised or clustered together.
 

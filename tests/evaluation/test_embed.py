@@ -124,9 +124,9 @@ def test_images_of_any_size_are_brought_to_the_source_size_before_the_crop(tiny)
     assert encoder.embed(small).features.shape == encoder.embed(twice).features.shape
 
 
-def test_only_the_large_scale_recipe_crops_at_test():
+def test_only_recipes_whose_paper_says_so_crop_at_test():
     crops = {name for name in recipe_names() if load_recipe(name).image.test_crop}
-    assert crops == {"imagenet"}
+    assert crops == {"imagenet", "miniimagenet-uml"}
     image = load_recipe("imagenet").image
     assert (image.source_size, image.size) == (256, 224)
     with pytest.raises(InputError, match="test_crop requires source_size >= size, got 16 and 28"):

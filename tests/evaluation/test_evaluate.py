@@ -167,7 +167,7 @@ def test_slow_rules_report_their_mean_after_a_few_tasks_each(images, table, monk
     assert rule.sizes == [8, 8, 4]
     assert seen == [(0.4, "mean 25.00 %"), (0.8, "mean 25.00 %"), (1.0, "mean 25.00 %")]
     slow = {name for name in RULES if hasattr(RULES[name], "tasks_at_once")}
-    assert slow == {"adapt", "maml", "scratch"}
+    assert slow == {"adapt", "gmvae", "maml", "scratch", "svebm"}
 
 
 def test_adapt_steps_must_be_a_number_of_steps(images, table):
@@ -223,3 +223,14 @@ def test_the_command_refuses_bad_input_in_one_line_and_writes_nothing(
 def test_images_without_labels_are_refused(images, table):
     with pytest.raises(psco.InputError, match="'noise' has no labels"):
         psco.evaluate(table, images.unlabelled())
+
+
+def test_all_ways_are_the_classes_with_enough_images(images, table):
+    short = psco.ImageSet(images.images, np.minimum(np.arange(80) // 8, 8), tuple("abcdefghi"))
+    whole = psco.evaluate(table, short, ways="all", shots=3, queries=5, tasks=4)
+    assert (whole.ways, whole.left_out) == (9, 0)
+    fewer = np.where(np.arange(80) < 3, 8, short.labels)  # class 0 has 5 images left
+    few = psco.ImageSet(images.images, fewer, short.classes)
+    report = psco.evaluate(table, few, ways="all", shots=3, queries=5, tasks=4)
+    assert (report.ways, report.left_out) == (8, 1)
+    assert report == psco.evaluate(table, few, ways=8, shots=3, queries=5, tasks=4)

@@ -81,7 +81,7 @@ def test_the_points_of_the_adaptation_curves_are_those_of_the_table():
 
 
 def test_numbers_have_their_intervals():
-    rows = {row.method: row.paper for row in read_table("table1-omniglot").rows}
+    rows = {row.method: row.paper for row in read_table("table1-omniglot").rows if row.paper}
     assert rows["psco"][2] == Number(89.64, 0.17)
     assert rows["umtra"][0] == Number(83.8, None)
     assert rows["lasium-maml"][2] is None

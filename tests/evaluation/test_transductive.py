@@ -13,7 +13,8 @@ from psco.evaluation.rules import RULES, Embeddings
 
 @pytest.mark.parametrize("setting", ["four"], indirect=True)
 def test_transductive_depends_on_the_other_queries_but_not_on_their_order(setting, heads):
-    assert [name for name in RULES if RULES[name]().transductive] == ["transductive"]
+    found = {name for name in RULES if RULES[name]().transductive}
+    assert found == {"transductive", "gmvae", "svebm"}
     support, labels, query, ways = setting
     rule = RULES["transductive"]()
     together = score(rule, *setting, heads)

@@ -15,14 +15,22 @@ from psco.ops.prototypes import class_means, prototypes
 
 @dataclass(frozen=True)
 class ClassMean:
-    """By cosine: the paper's prototypes on normalised features, for networks without heads."""
+    """By cosine: the paper's prototypes on normalised features, for networks without heads.
 
+    Parameters
+    ----------
+    normalise
+        Whether supports are scaled to unit length before their mean is taken.
+    """
+
+    normalise: bool = True
     transductive: ClassVar[bool] = False
 
     def __call__(self, support: SupportSet, query: Embeddings) -> Tensor:
         """Return cosines (T, Q, N)."""
-        unit = F.normalize(support.embeddings.features, dim=-1)  # (T, S, width)
-        c = prototypes(unit, support.labels, support.ways)  # (T, N, width)
+        x = support.embeddings.features  # (T, S, width)
+        x = F.normalize(x, dim=-1) if self.normalise else x
+        c = prototypes(x, support.labels, support.ways)  # (T, N, width)
         return F.normalize(query.features, dim=-1) @ c.mT
 
 

@@ -99,8 +99,10 @@ class Rule(Protocol):
     """A way to classify queries, for many tasks at once.
 
     A rule is a frozen dataclass whose fields, all with defaults, are its options. Its class may
-    define two more attributes: ``needs_pixels = True`` if it trains the whole network on images,
-    and ``tasks_at_once``, the largest batch of a slow rule, after which progress is shown.
+    define more attributes: ``needs_pixels = True`` if it trains the whole network on images;
+    ``needs_method``, the name of the only method whose networks it can read; ``needs_previous =
+    True`` if its features are those of the last two blocks; and
+    ``tasks_at_once``, the largest batch of a slow rule, after which progress is shown.
     """
 
     @property

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from psco.errors import InputError, unknown_name
+from psco.errors import InputError, quoted, unknown_name
 from psco.recipes.schema import Section, read_tree
 from psco.registry import first_problem
 
@@ -50,6 +50,7 @@ class TableRow(Section):
     name: str = ""
     method: str = "psco"
     group: str = ""
+    recipe: str | None = Field(None, description="None: the recipe of the table")
     set: list[str] = Field(default_factory=list)
     images: int | None = Field(None, ge=1, description="of the training split; None: as the table")
     rule: str | None = Field(None, description="None: the rule of the paper for this method")
@@ -132,7 +133,7 @@ def read_table(name: str | Path) -> Table:
         path = Path(name)
         if not path.is_file():
             raise InputError(f"there is no experiment file {str(path)!r}")
-        return _check(path.read_text(encoding="utf-8"), str(path), path.stem)
+        return _check(path, str(path), path.stem)
     if str(name) not in table_names():
         raise unknown_name("table", str(name), table_names())
     return _read_own(str(name))
@@ -151,7 +152,7 @@ def _read_own(name: str) -> Table:
     return _check(text, name, name)
 
 
-def _check(text: str, file: str, name: str) -> Table:
+def _check(text: str | Path, file: str, name: str) -> Table:
     try:
         return Table.model_validate({**read_tree(text, file), "name": name, "file": file})
     except ValidationError as error:
@@ -164,7 +165,9 @@ def _number(value: Any) -> Number:
     try:
         return Number(float(mean), float(ci95) if ci95 else None)
     except ValueError:
-        raise InputError(f"a number is written 96.37 or 96.37 ± 0.20, not {value!r}") from None
+        raise InputError(
+            f"a number is written 96.37 or 96.37 ± 0.20, not {quoted(value)}"
+        ) from None
 
 
 def _folder() -> Any:
