@@ -12,14 +12,17 @@ import torch
 
 from psco.classifier.bulk import encoder_of
 from psco.classifier.estimator import FewShotClassifier
-from psco.classifier.fitting import LeftOut, left_out_accuracy
 from psco.classifier.images import decode_files, embed_images
+from psco.classifier.left_out import LeftOut, left_out_accuracy
 from psco.classifier.model import Supports
+from psco.classifier.rejection import RejectionRates, rejection_rates
+from psco.data.duplicates import count_copies
 from psco.data.reading.folders import csv_column, list_images
 from psco.data.reading.listing import Listing
 from psco.errors import InputError, counted, quoted
 from psco.evaluation.embed import Encoder, load
 from psco.evaluation.rules import Embeddings
+from psco.evaluation.rules.prototype import resolve_adaptation
 
 PIXELS, UNTRAINED, IMAGENET = "pixels", "untrained network", "imagenet"
 
@@ -37,15 +40,33 @@ class Assessment(NamedTuple):
         where it is installed.
     groups
         Number of groups that were left out one by one; None if every support is its own group.
+    copies
+        Number of supports with a near-duplicate in another group, which makes them easy.
+    rejection
+        What an automatic threshold rejects; None without one.
     """
 
     encoder: LeftOut
     baselines: Mapping[str, LeftOut]
     groups: int | None
+    copies: int = 0
+    rejection: RejectionRates | None = None
 
     @property
-    def warning(self) -> str | None:
-        """What to warn about: no supports to leave out, or a baseline that is as good."""
+    def warnings(self) -> list[str]:
+        """What to warn about: what is unknown, flattering or not worth having."""
+        return [
+            warning
+            for warning in (
+                self._worth,
+                self._flattered,
+                None if self.rejection is None else self.rejection.warning,
+            )
+            if warning is not None
+        ]
+
+    @property
+    def _worth(self) -> str | None:
         if not self.encoder.total:
             return "no support can be left out, so the accuracy is unknown; add shots or groups"
         name = max(self.baselines, key=lambda name: self.baselines[name].correct)
@@ -56,11 +77,22 @@ class Assessment(NamedTuple):
             f"another encoder"
         )
 
+    @property
+    def _flattered(self) -> str | None:
+        if not self.copies:
+            return None
+        return (
+            f"near-duplicates of {counted(self.copies, 'support')} are among the others, so the "
+            f"left-out accuracies are too high; remove copies, or name what belongs together with "
+            f"--groups"
+        )
+
     def lines(self) -> list[str]:
         """Return one line per accuracy."""
         how = "" if self.groups is None else f", by {counted(self.groups, 'group')}"
         rows = {f"left-out accuracy{how}": self.encoder, **self.baselines}
-        return [f"{name}: {_percent(found)}" for name, found in rows.items() if found.total]
+        lines = [f"{name}: {_percent(found)}" for name, found in rows.items() if found.total]
+        return lines + ([] if self.rejection is None else self.rejection.lines())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the accuracies in [0, 1] with their 95 % intervals, for JSON."""
@@ -113,7 +145,14 @@ def assess_files(
     options = None if rule == "adapt" else classifier.rule_options
     own_rule = "prototype" if rule == "adapt" else rule
     own = left_out_accuracy(model.supports, own_rule, model.heads, names, options)
-    return Assessment(own, baselines, None if names is None else len(set(names)))
+    _, given = resolve_adaptation(rule, classifier.rule_options, classifier.adapt_steps)
+    return Assessment(
+        own,
+        baselines,
+        None if names is None else len(set(names)),
+        count_copies(pixels, names),
+        rejection_rates(model, given, seed),
+    )
 
 
 def group_names(listing: Listing, path: Path, groups: str) -> list[str]:

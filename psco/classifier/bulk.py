@@ -13,6 +13,7 @@ import numpy as np
 from psco.classifier.estimator import FewShotClassifier
 from psco.classifier.features import check_classes
 from psco.classifier.images import BATCH, choose_device, decode_files, embedder_on
+from psco.classifier.model import Prediction
 from psco.classifier.results import EmbeddedFiles, Row
 from psco.data.reading.folders import ChosenFiles, list_images, list_paths
 from psco.data.reading.listing import Listing, image_files
@@ -21,6 +22,7 @@ from psco.data.reading.undecodable import reason
 from psco.errors import InputError, counted, quoted
 from psco.evaluation.embed import Encoder, encoder_recipe
 from psco.evaluation.rules import Embeddings, join_embeddings
+from psco.recipes.recipe import ImageSettings
 
 
 def list_image_files(places: Sequence[str | os.PathLike[str]]) -> Listing:
@@ -180,14 +182,29 @@ class _Batch(NamedTuple):
 def _embed_batches(
     encoder: Encoder, listing: Listing, device: str, title: str, progress: bool
 ) -> Iterator[_Batch]:
-    results = decode_files(listing, encoder.recipe.image, title=title, progress=progress)
-    names = iter(listing.files)
     with embedder_on(choose_device(device), encoder) as embed:
-        while batch := list(islice(results, BATCH)):
-            batch_names = list(islice(names, len(batch)))
-            images, errors = _separate(batch_names, batch)
-            files = [(_full_path(listing, name), errors.get(name, "")) for name in batch_names]
-            yield _Batch(files, embed(np.stack(images)) if images else None)
+        for files, images in decoded_batches(listing, encoder.recipe.image, title, progress):
+            yield _Batch(files, None if images is None else embed(images))
+
+
+def decoded_batches(
+    listing: Listing, settings: ImageSettings, title: str, progress: bool
+) -> Iterator[tuple[list[tuple[str, str]], np.ndarray | None]]:
+    """Decode the files of a listing in batches of 256.
+
+    Yields
+    ------
+    list, np.ndarray or None
+        The path of each file, and the error if there is one; and the decoded images
+        (n, size, size, channels) uint8 of the files without an error, if there are any.
+    """
+    results = decode_files(listing, settings, title=title, progress=progress)
+    names = iter(listing.files)
+    while batch := list(islice(results, BATCH)):
+        batch_names = list(islice(names, len(batch)))
+        images, errors = _separate(batch_names, batch)
+        files = [(_full_path(listing, name), errors.get(name, "")) for name in batch_names]
+        yield files, np.stack(images) if images else None
 
 
 def _separate(
@@ -210,9 +227,27 @@ def _merge(batches: list[_Batch]) -> _Batch:
 
 
 def _rows(classifier: FewShotClassifier, embeddings: Embeddings) -> Iterator[Row]:
-    prediction = classifier.model.predict(embeddings)
     nearest = classifier.model.nearest_support(embeddings)
-    classes = classifier.classes_.tolist()
+    names = [classifier.support_names_[place] for place in nearest]
+    yield from result_rows(
+        classifier.model.predict(embeddings), classifier.classes_.tolist(), names
+    )
+
+
+def result_rows(
+    prediction: Prediction, classes: Sequence[Any], nearest: Sequence[str | None]
+) -> Iterator[Row]:
+    """Yield a row, without its path, for each of n images.
+
+    Parameters
+    ----------
+    prediction
+        Of n images.
+    classes
+        The N labels, in the order of the probabilities.
+    nearest
+        (n,) names of the nearest supports, or None.
+    """
     # Stable, so that of equal classes the first one wins, as in the prediction.
     order = np.argsort(-prediction.probabilities, axis=1, kind="stable")[:, :2].tolist()
     for i, places in enumerate(order):
@@ -222,5 +257,4 @@ def _rows(classifier: FewShotClassifier, embeddings: Embeddings) -> Iterator[Row
         if prediction.rejected[i]:
             ranking = [(prediction.labels[i], None), *ranking]
         (label, chance), (second, second_chance), *_ = [*ranking, (None, None)]
-        name = classifier.support_names_[nearest[i]]
-        yield Row("", label, chance, second, second_chance, name)
+        yield Row("", label, chance, second, second_chance, nearest[i])

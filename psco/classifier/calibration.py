@@ -17,8 +17,10 @@ side (results/classifier/README.md). The rejection threshold lies half-way betwe
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -32,9 +34,9 @@ from psco.data.imageset import ImageArray
 from psco.errors import InputError, PscoError, counted, quoted
 from psco.evaluation.embed import Encoder, load
 from psco.evaluation.rules import Embeddings
-from psco.files.checksums import read_json, write_json
+from psco.files.checksums import damaged, read_json, verify_checksum, write_json
 from psco.recipes.build import build_views
-from psco.training.checkpoint import CALIBRATION
+from psco.training.checkpoint import CALIBRATION, CONFIG
 from psco.views import Crop, Part, View, to_batch
 
 FORMAT = 1
@@ -95,16 +97,28 @@ class Calibration:
                     f"{source} has format {content['format']!r} and this version reads {FORMAT}; "
                     f"{_ADVICE}"
                 )
-            ways, temperature, similarity = (
-                content[name] for name in ("ways", "temperature", "likeness")
+            table = cls(
+                tuple(int(number) for number in content["ways"]),  # type: ignore[attr-defined]
+                tuple(float(number) for number in content["temperature"]),  # type: ignore[attr-defined]
+                tuple(tuple(map(float, row)) for row in content["likeness"]),  # type: ignore[attr-defined]
             )
-            return cls(
-                tuple(int(number) for number in ways),  # type: ignore[attr-defined]
-                tuple(float(number) for number in temperature),  # type: ignore[attr-defined]
-                tuple(tuple(map(float, row)) for row in similarity),  # type: ignore[attr-defined]
-            )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise PscoError(f"{source} is damaged; {_ADVICE}") from None
+        if not table._is_sound():
+            raise PscoError(f"{source} has values that no calibration has; {_ADVICE}")
+        return table
+
+    def _is_sound(self) -> bool:
+        """Whether all numbers are in range, with one temperature and row for each of the ways."""
+        rows = {len(row) for row in self.similarity}
+        return (
+            len(self.ways) == len(self.temperature) == len(self.similarity) > 0
+            and all(a < b for a, b in pairwise((1, *self.ways, 2**31)))
+            and all(math.isfinite(value) and value > 0 for value in self.temperature)
+            and len(rows) == 1
+            and 0 not in rows
+            and all(math.isfinite(value) for row in self.similarity for value in row)
+        )
 
 
 def open_encoder(encoder: object) -> tuple[Encoder | None, Calibration | None]:
@@ -135,7 +149,11 @@ def read_calibration(run: str | Path) -> Calibration | None:
     path = Path(run) / CALIBRATION
     if not path.is_file():
         return None
-    content, _ = read_json(path, _ADVICE)
+    content, has_checksum = read_json(path, _ADVICE)
+    config = Path(run) / CONFIG
+    # Runs of the first format have no checksums in any file.
+    if not has_checksum and config.is_file() and verify_checksum(config, _ADVICE):
+        raise damaged(path, "its sha256 is missing", _ADVICE)
     return Calibration.from_dict(content, str(path))
 
 

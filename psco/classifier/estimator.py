@@ -192,6 +192,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._network, _ = open_encoder(self.encoder)
         return self._network
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the encoder's run; None without an encoder or a calibration."""
+        check_is_fitted(self)
+        return self._calibration
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that `predict` and `partial_fit` need into one file.
 

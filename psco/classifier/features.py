@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from psco.errors import InputError
 from psco.evaluation.rules import Embeddings
 
+_FAR = 1e15  # standardized; nothing is closer or further beyond it, and its square is finite
+
 
 @dataclass(frozen=True)
 class Standardization:
@@ -23,24 +26,32 @@ class Standardization:
     Parameters
     ----------
     centre
-        (width,) mean of the supports.
+        (width,) mean of the supports, divided by the unit.
     scale
-        Root mean square of the centred supports; one number for all features.
+        Root mean square of the centred supports, divided by the unit; one number for all features.
+    unit
+        A power of two close to the largest feature. Squares of features divided by it do not
+        overflow, and the division is exact.
     """
 
     centre: Tensor
     scale: float
+    unit: float = 1.0
 
     @classmethod
     def of(cls, features: Tensor) -> Standardization:
         """Return the standardization of the features (S, width) of the supports."""
-        centre = features.mean(dim=0)
-        scale = float((features - centre).square().mean().sqrt())
-        return cls(centre, scale or 1.0)
+        largest = float(features.abs().max())
+        unit = 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
+        scaled = features / unit
+        centre = scaled.mean(dim=0)
+        scale = float((scaled - centre).square().mean().sqrt())
+        return cls(centre, scale or 1.0 / unit, unit)
 
     def __call__(self, embeddings: Embeddings) -> Embeddings:
         """Return standardized features; supports and queries are these with unit length."""
-        features = (embeddings.features - self.centre) / self.scale
+        features = (embeddings.features / self.unit - self.centre) / self.scale
+        features = features.clamp(-_FAR, _FAR)
         unit = F.normalize(features, dim=-1)
         return Embeddings(features, unit, unit)
 

@@ -26,7 +26,7 @@ from psco.recipes.recipe import ImageSettings
 from psco.views import resize, to_batch
 
 BATCH = 256  # images in memory at a time
-_THUMBNAIL = 32  # pixels
+THUMBNAIL = 32  # pixels
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 _conversions_reported: set[str] = set()  # in this process
 
@@ -90,7 +90,7 @@ def embed_images(
         for batch in image_batches(images, encoder.recipe.image):
             embeddings.append(embed(batch))
             if with_thumbnails:
-                thumbnails.append(_shrink(batch))
+                thumbnails.append(shrink(batch))
     return join_embeddings(embeddings), np.concatenate(thumbnails) if thumbnails else None
 
 
@@ -193,6 +193,12 @@ def embedder_on(
         encoder.method.to("cpu")
 
 
+def shrink(images: np.ndarray) -> np.ndarray:
+    """Return thumbnails (n, 32, 32, C) uint8 of images (n, H, W, C) uint8."""
+    small = resize(to_batch(images), THUMBNAIL).clamp(0, 1)
+    return (small * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+
+
 def _collect_array(X: np.ndarray | Tensor) -> np.ndarray | list[Any]:
     is_tensor = isinstance(X, Tensor)
     if is_tensor and X.ndim == 3 and X.shape[0] == 3:
@@ -250,11 +256,6 @@ def _file_batches(results: Iterator[np.ndarray | InputError]) -> Iterator[np.nda
             images = []
     if images:
         yield np.stack(images)
-
-
-def _shrink(images: np.ndarray) -> np.ndarray:  # (n, H, W, C) -> (n, 32, 32, C)
-    small = resize(to_batch(images), _THUMBNAIL).clamp(0, 1)
-    return (small * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def _is_grey(image: Any) -> bool:  # a Pillow image, an array or a tensor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from psco.classifier.confidence import probabilities
 from psco.classifier.features import Standardization
 from psco.evaluation.rules import (
+    RULES,
     Embeddings,
     Heads,
     Rule,
@@ -112,7 +114,7 @@ class Model:
 
     def fit(self) -> None:
         """Fit the rule to the supports now, so that the first prediction is as quick as others."""
-        _ = self._scorer
+        _ = self.scorer
 
     def predict(self, embeddings: Embeddings) -> Prediction:
         """Classify embeddings (n,) as the encoder or the user gave them."""
@@ -131,7 +133,7 @@ class Model:
 
     def scores(self, embeddings: Embeddings) -> np.ndarray:
         """Return the scores (n, N) of the rule."""
-        return self._apply(self._scorer, embeddings)
+        return self._apply(self.scorer, embeddings)
 
     def similarity(self, embeddings: Embeddings) -> np.ndarray:
         """Return the similarity (n,) to the nearest class centre.
@@ -141,8 +143,12 @@ class Model:
         classifier (AUROC 0.94, 5-way 1-shot), on a par with the energy of the scores: better than
         the largest probability (0.81) and the margin to the second class (0.79).
         """
-        similarity: np.ndarray = self._apply(self._centre_scorer, embeddings).max(axis=1)
+        similarity: np.ndarray = self.centre_scores(embeddings).max(axis=1)
         return similarity
+
+    def centre_scores(self, embeddings: Embeddings) -> np.ndarray:
+        """Return the similarities (n, N) to the class centres; see `similarity`."""
+        return self._apply(self._centre_scorer, embeddings)
 
     def nearest_support(self, embeddings: Embeddings) -> np.ndarray:
         """Return the index (n,) of the support that is most similar to each query."""
@@ -181,7 +187,8 @@ class Model:
     # Rules are fitted once: fitting may take seconds, and a prediction takes milliseconds.
 
     @cached_property
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
+        """The fitted rule: scores (1, n, N) of embeddings (1, n) as the rule takes them."""
         return self._fit(self.rule, self.targets, len(self.classes))
 
     @cached_property
@@ -210,6 +217,16 @@ class Model:
         if not self.supports.from_encoder:
             return self._standardization(embeddings)
         return embeddings if self.adapted is None else project(embeddings.features, self.adapted)
+
+
+def build_model(
+    supports: Supports, name: str, options: Mapping[str, Any], heads: Heads | None
+) -> Model:
+    """Return a model with a resolved rule, before anything is adapted or calibrated."""
+    model = Model(supports, RULES[name](**options), heads, rule_name=name)
+    if name in ("prototype", "adapt"):  # adapted heads are applied before the rule
+        model.rule = model.centre_rule
+    return model
 
 
 def _as_task(embeddings: Embeddings) -> Embeddings:

@@ -12,7 +12,6 @@ from psco.classifier.validation import validator
 from psco.errors import unknown_name
 from psco.evaluation.embed import Encoder
 from psco.files.checksums import write_json
-from psco.ops.ranks import rank
 from psco.recipes.recipe import Override, Recipe, with_flags
 from psco.training.checkpoint import CALIBRATION
 from psco.training.run import Run
@@ -79,11 +78,8 @@ def pretrain(
     changes = with_flags(overrides, method, epochs, steps, minutes, seed, init)
     root = options.get("root")
     options.setdefault("validator", lambda recipe: validator(recipe, data, validation, root))
-    trainer = Trainer(data, out, recipe, changes, resume, **options)
-    run = trainer.run()
-    if run.finished and rank() == 0:
-        _calibrate(trainer, run)
-    return run
+    options.setdefault("on_finish", _calibrate)
+    return Trainer(data, out, recipe, changes, resume, **options).run()
 
 
 def _calibrate(trainer: Trainer, run: Run) -> None:

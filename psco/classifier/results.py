@@ -102,7 +102,7 @@ def write_features(path: Path, files: EmbeddedFiles, *, raw: bool = False) -> No
             parquet.write_table(arrow.table(_columns(files, features)), aside)
         else:
             columns = _columns(files, features)
-            with _open_csv(aside) as file:
+            with open_csv(aside) as file:
                 writer = csv.writer(file)
                 writer.writerow(columns)
                 for row in zip(*(c.tolist() for c in columns.values()), strict=True):
@@ -130,7 +130,7 @@ def write_rows(path: Path, rows: Iterable[Row], *, raw: bool = False) -> Iterato
     raw
         Whether text is written as it is; see `safe_cell`.
     """
-    with atomic_path(path) as aside, _open_csv(aside) as file:
+    with atomic_path(path) as aside, open_csv(aside) as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
         for row in rows:
@@ -138,8 +138,8 @@ def write_rows(path: Path, rows: Iterable[Row], *, raw: bool = False) -> Iterato
             yield row
 
 
-def _open_csv(path: Path) -> TextIO:
-    # Names that are not Unicode are written with the bytes they have on disk.
+def open_csv(path: Path) -> TextIO:
+    """Open a CSV file to write; names that are not Unicode keep the bytes they have on disk."""
     return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
 
 

@@ -23,20 +23,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as parse
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from psco.classifier.calibration import Calibration
-from psco.classifier.fitting import AUTO, build_model, resolve_rule
-from psco.classifier.model import Model, Supports
-from psco.errors import InputError, PscoError, quoted
+from psco.classifier.fitting import AUTO, resolve_rule
+from psco.classifier.header import About, check_tensors, read_about
+from psco.classifier.model import Model, Supports, build_model
+from psco.errors import InputError, PscoError, first_line, quoted
 from psco.evaluation.embed import Encoder
 from psco.evaluation.rules import Embeddings, Heads
 from psco.files.atomic import atomic_path
+from psco.files.tensors import sort_metadata
 from psco.recipes.build import build_method
 from psco.recipes.recipe import check_recipe
-from psco.training.checkpoint import load_model_weights, load_weights, model_weights
+from psco.training.checkpoint import (
+    half_precision,
+    load_model_weights,
+    load_weights,
+    model_weights,
+)
 from psco.version import __version__
 
 KIND = "psco-classifier"
@@ -72,7 +80,14 @@ class Saved(NamedTuple):
 
 
 def write_classifier(path: Path, saved: Saved) -> None:
-    """Write a classifier, whole or not at all.
+    """Write a classifier, whole or not at all; for errors see `classifier_bytes`."""
+    content = classifier_bytes(saved)
+    with atomic_path(path) as aside:
+        aside.write_bytes(content)
+
+
+def classifier_bytes(saved: Saved, half: bool = False) -> bytes:
+    """Return the content of the file; ``half`` stores the network as `half_precision` does.
 
     Raises
     ------
@@ -97,10 +112,9 @@ def write_classifier(path: Path, saved: Saved) -> None:
         "about": json.dumps(about),
         "sha256": "0" * 64,
     }
-    content = serialise(_tensors(saved), metadata)
+    content = sort_metadata(serialise(_tensors(saved, half), metadata))
     digits = hashlib.sha256(content).hexdigest()
-    with atomic_path(path) as aside:
-        aside.write_bytes(content.replace(_BLANK, _HASH.format(digits).encode()))
+    return content.replace(_BLANK, _HASH.format(digits).encode())
 
 
 def read_classifier(path: Path) -> Saved:
@@ -126,19 +140,27 @@ def read_classifier(path: Path) -> Saved:
             f"the classifier {quoted(path)} has format {metadata.get('version')} and this psco "
             f"reads {VERSION}; install the psco that wrote it, or fit it again"
         )
-    about = json.loads(metadata["about"])
-    tensors = parse(content)
-    encoder = _encoder(about, tensors, path)
-    calibration = about["calibration"] and Calibration.from_dict(about["calibration"], str(path))
-    model = _model(about, tensors, encoder, path)
-    return Saved(about["parameters"], encoder, calibration, model, about["names"])
+    try:
+        about = read_about(metadata.get("about", ""))
+        tensors = parse(content)
+        check_tensors(about, tensors)
+        labels = about.label_array()
+        stored = about.calibration
+        calibration = None if stored is None else Calibration.from_dict(stored, str(path))
+        encoder = _encoder(about, tensors, path)
+        model = _model(about, labels, tensors, encoder, path)
+    except SafetensorError as error:
+        raise _damaged(path, first_line(error)) from None
+    except InputError as error:
+        raise InputError(f"{quoted(path)} is not a classifier: {error}") from None
+    return Saved(about.parameters.model_dump(), encoder, calibration, model, about.names)
 
 
 def _metadata(content: bytes, path: Path) -> dict[str, str]:
     end = 8 + int.from_bytes(content[:8], "little")
     try:
         metadata: dict[str, str] = json.loads(content[8:end])["__metadata__"]
-        if metadata["kind"] == KIND:
+        if metadata["kind"] == KIND and all(isinstance(v, str) for v in metadata.values()):
             return metadata
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
@@ -174,7 +196,7 @@ def _plain_labels(labels: np.ndarray) -> list[Any]:
     return plain
 
 
-def _tensors(saved: Saved) -> dict[str, Tensor]:
+def _tensors(saved: Saved, half: bool) -> dict[str, Tensor]:
     supports, adapted = saved.model.supports, saved.model.adapted
     embeddings = supports.embeddings
     tensors = {"shots.features": embeddings.features}
@@ -182,7 +204,9 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
         tensors["shots.pictures"] = torch.from_numpy(supports.thumbnails)
     if saved.encoder is not None:
         tensors |= {"shots.support": embeddings.support, "shots.query": embeddings.query}
-        tensors |= {f"network.{n}": v for n, v in model_weights(saved.encoder.method).items()}
+        weights = model_weights(saved.encoder.method)
+        weights = half_precision(weights) if half else weights
+        tensors |= {f"network.{n}": v for n, v in weights.items()}
     if adapted is not None:
         tensors |= {f"adapted.{n}": v for n, v in _modules(adapted).state_dict().items()}
     # Copies, since no two tensors of a file may share memory.
@@ -193,34 +217,36 @@ def _tensors(saved: Saved) -> dict[str, Tensor]:
 
 
 def _model(
-    about: dict[str, Any], tensors: dict[str, Tensor], encoder: Encoder | None, path: Path
+    about: About,
+    labels: np.ndarray,
+    tensors: dict[str, Tensor],
+    encoder: Encoder | None,
+    path: Path,
 ) -> Model:
     thumbnails = tensors.get("shots.pictures")
     features = tensors["shots.features"]
     support, query = (tensors.get(f"shots.{part}", features) for part in ("support", "query"))
     supports = Supports(
         Embeddings(features, support, query),
-        np.array(about["labels"], dtype=np.dtype(about["label_type"])),
+        labels,
         None if thumbnails is None else thumbnails.numpy(),
         from_encoder=encoder is not None,
     )
     heads = None if encoder is None else encoder.heads
-    chosen = about["parameters"]
-    name, options = resolve_rule(
-        chosen["rule"], chosen["rule_options"], chosen["adapt_steps"], heads
-    )
+    chosen = about.parameters
+    name, options = resolve_rule(chosen.rule, chosen.rule_options, chosen.adapt_steps, heads)
     model = build_model(supports, name, options, heads)
     model.adapted = _adapted(heads, tensors, path)
-    model.temperature = about["temperature"]
-    model.threshold = about["threshold"]
-    model.rejects_by_similarity = chosen["reject_below"] == AUTO
+    model.temperature = about.temperature
+    model.threshold = about.threshold
+    model.rejects_by_similarity = chosen.reject_below == AUTO
     return model
 
 
-def _encoder(about: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Encoder | None:
-    if about["recipe"] is None:
+def _encoder(about: About, tensors: dict[str, Tensor], path: Path) -> Encoder | None:
+    if about.recipe is None:
         return None
-    recipe = check_recipe(about["recipe"], str(path))
+    recipe = check_recipe(about.recipe, str(path))
     with torch.random.fork_rng():  # building the network draws weights, which are then replaced
         method = build_method(recipe)
     load_model_weights(method, _below("network.", tensors), path)

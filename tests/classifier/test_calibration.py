@@ -15,6 +15,7 @@ from psco.classifier.calibration import (
     calibrate_run,
     read_calibration,
 )
+from psco.files.checksums import write_json
 from psco.recipes.build import build_method
 from psco.recipes.recipe import load_recipe
 from psco.training.checkpoint import save_checkpoint, start_folder
@@ -150,6 +151,6 @@ def test_a_missing_calibration_is_none_and_a_damaged_one_is_an_error(run):
         (run / "calibration.json").write_text(text)
         with pytest.raises(psco.PscoError, match=r"calibration.json is damaged"):
             read_calibration(run)
-    (run / "calibration.json").write_text('{"format": 2}')
+    write_json(run / "calibration.json", {"format": 2})
     with pytest.raises(psco.PscoError, match="has format 2 and this version reads 1"):
         read_calibration(run)

@@ -154,7 +154,22 @@ def test_rules_that_train_whole_networks_are_rejected(run, rule):
             FewShotClassifier(encoder, rule=rule).fit(X, labels)
 
 
-@pytest.mark.parametrize("rule", sorted(set(RULES) - WHOLE))
+# Rules of one method, and those that read two blocks, work with psco evaluate only.
+SPECIAL = {
+    name
+    for name in RULES
+    if hasattr(RULES[name], "needs_method") or hasattr(RULES[name], "needs_previous")
+}
+
+
+@pytest.mark.parametrize("rule", sorted(SPECIAL))
+def test_rules_that_a_classifier_cannot_use_say_so(run, rule):
+    images, labels = patterns(3)
+    with pytest.raises(InputError, match=f"rule '{rule}' "):
+        FewShotClassifier(run, rule=rule).fit(images, labels).predict(images)
+
+
+@pytest.mark.parametrize("rule", sorted(set(RULES) - WHOLE - SPECIAL))
 def test_every_other_rule_classifies_images_and_features(run, rule):
     images, labels = patterns(3)
     chances = FewShotClassifier(run, rule=rule, random_state=0).fit(images, labels)
@@ -422,3 +437,21 @@ def test_rejection_needs_classes_that_are_not_called_unknown():
     assert "unknown" in FewShotClassifier().fit(X, names).predict(X)
     with pytest.raises(InputError, match="a class is called 'unknown'"):
         FewShotClassifier(reject_below=0.5).fit(X, names)
+
+
+@pytest.mark.parametrize("rule", ["prototype", "ridge", "logistic", "knn"])
+@pytest.mark.parametrize("size", [1e-200, 1e200, 1.7e308])
+def test_features_of_any_finite_size_give_probabilities(rule, size):
+    X = np.array([[1.0, 0.2], [0.9, 0.1], [-1.0, 0.3], [-0.8, 0.4]])
+    usual = FewShotClassifier(rule=rule).fit(X, list("aabb")).predict_proba(X)
+    clf = FewShotClassifier(rule=rule).fit(size * X, list("aabb"))
+    assert clf.predict_proba(size * X) == pytest.approx(usual, abs=1e-6)
+    for far in (1.7e308, -1.7e308, 0.0):
+        assert clf.predict_proba([[far, -far]]).sum() == pytest.approx(1)
+
+
+def test_a_query_far_from_small_supports_gets_probabilities():
+    clf = FewShotClassifier(reject_below="auto").fit(np.eye(4), list("aabb"))
+    chances = clf.predict_proba(np.array([[1e200, 0, 0, 0], [-1e300, 1e300, 0, 0]]))
+    assert np.isfinite(chances).all()
+    assert chances.sum(axis=1) == pytest.approx(1)

@@ -13,7 +13,7 @@ import torch
 import psco
 from psco.classifier.assessment import Assessment, group_names
 from psco.classifier.features import embed_features
-from psco.classifier.fitting import LeftOut, left_out_accuracy
+from psco.classifier.left_out import LeftOut, left_out_accuracy
 from psco.classifier.model import Supports
 from psco.classifier.results import (
     EmbeddedFiles,
@@ -118,9 +118,10 @@ def test_groups_come_from_file_names_or_a_column(tmp_path):
 
 def test_a_baseline_that_is_as_good_is_a_warning():
     worse = Assessment(LeftOut(5, 10), {"pixels": LeftOut(5, 10)}, None)
-    assert "no better than pixels" in (worse.warning or "")
-    assert Assessment(LeftOut(6, 10), {"pixels": LeftOut(5, 10)}, None).warning is None
-    assert "unknown" in (Assessment(LeftOut(0, 0), {"pixels": LeftOut(0, 0)}, None).warning or "")
+    assert "no better than pixels" in worse.warnings[0]
+    assert not Assessment(LeftOut(6, 10), {"pixels": LeftOut(5, 10)}, None).warnings
+    (unknown,) = Assessment(LeftOut(0, 0), {"pixels": LeftOut(0, 0)}, None).warnings
+    assert "the accuracy is unknown" in unknown
 
 
 def test_a_class_in_one_group_only_is_not_counted():
