@@ -103,8 +103,15 @@ def view_sheet(
             raise InputError(f"{name} must be at least 1, got {value}")
     resolved = load_recipe(recipe or default_recipe(data), overrides)
     image = resolved.image
-    size, channels = image.source_size, image.channels
-    found = load_dataset(data, split, root, size=size, channels=channels, progress=progress)
+    found = load_dataset(
+        data,
+        split,
+        root,
+        size=image.source_size,
+        channels=image.channels,
+        aspect=image.aspect,
+        progress=progress,
+    )
     order = np.random.Generator(np.random.Philox(seed)).permutation(len(found))[:SAMPLED]
     sample = to_batch(found.images[np.sort(order)])
     pair = build_views(resolved)
@@ -115,9 +122,9 @@ def view_sheet(
     columns = {"original": [to_pixels(resize(shown, max(CELL, image.size)))]}
     for place, name in enumerate(("view_a", "view_b")):
         parts = ", ".join(getattr(resolved.views, name)) or "resized only"
-        columns[f"{name}: {parts}"] = [
-            _undo_norm(two[place], image.mean, image.std) for two in drawn
-        ]
+        # Online views of one image come first, then those of the next draw.
+        pictures = [part for both in drawn for part in torch.split(both[place], len(shown))][:views]
+        columns[f"{name}: {parts}"] = [_undo_norm(part, image.mean, image.std) for part in pictures]
     blank = {
         name: blank_fraction(getattr(pair, name), sample, seed) for name in ("view_a", "view_b")
     }

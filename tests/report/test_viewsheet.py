@@ -44,6 +44,15 @@ def test_every_recipe_for_own_images_draws_a_sheet_of_a_folder(folder, tmp_path,
         assert np.asarray(picture).std() > 10
 
 
+def test_a_sheet_of_several_online_views_has_as_many_samples(folder):
+    options = {"recipe": "own-images", "images": 3, "views": 4, "progress": False}
+    two = package.view_sheet(folder, **options)
+    changes = ["views.count=4", "views.shared_flip=0.5"]
+    four = package.view_sheet(folder, overrides=changes, **options)
+    assert four.picture.size == two.picture.size
+    assert np.asarray(four.picture).std() > 10
+
+
 def test_a_sheet_has_a_row_for_each_image_and_samples_of_both_views(folder):
     def size(images: int, views: int) -> tuple[int, int]:
         sheet = package.view_sheet(

@@ -1,0 +1,1 @@
+"""ONNX files: an encoder or a classifier as one graph, from decoded pixels to the answer."""
