@@ -38,7 +38,12 @@ def address(listening: socket.socket, token: str | None = None) -> str:
     return place if token is None else f"{place}?token={token}"
 
 
-def run_app(app: App, listening: socket.socket, on_ready: Callable[[], None] | None = None) -> None:
+def run_app(
+    app: App,
+    listening: socket.socket,
+    on_ready: Callable[[], None] | None = None,
+    connections: int | None = None,
+) -> None:
     """Serve an ASGI application until the process is interrupted.
 
     Parameters
@@ -49,6 +54,8 @@ def run_app(app: App, listening: socket.socket, on_ready: Callable[[], None] | N
         From `listen`. Requests are accepted from now on and answered once the server runs.
     on_ready
         Called before the server starts, such as to print the address or open a browser.
+    connections
+        Most connections at once; further ones get status 503. None for any number.
 
     Raises
     ------
@@ -56,7 +63,13 @@ def run_app(app: App, listening: socket.socket, on_ready: Callable[[], None] | N
         If uvicorn is not installed.
     """
     uvicorn = import_optional("uvicorn", "app")
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=connections,
+    )
     if on_ready is not None:
         on_ready()
     uvicorn.Server(config).run(sockets=[listening])

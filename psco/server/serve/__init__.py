@@ -1,0 +1,1 @@
+"""psco serve: a classifier that other programs and people reach over HTTP."""
