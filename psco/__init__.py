@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from psco.evaluation.evaluate import evaluate
     from psco.evaluation.result import Report
     from psco.evaluation.rules import RULES
+    from psco.labelling import Labelling
     from psco.methods import METHODS, Batch, Episode, Method
     from psco.methods.byol import byol_loss
     from psco.methods.moco import moco_loss
@@ -46,6 +47,7 @@ _HOMES = {
     "psco.evaluation.embed": ("Encoder", "load"),
     "psco.errors": ("InputError", "PscoError"),
     "psco.evaluation.evaluate": ("evaluate",),
+    "psco.labelling": ("Labelling",),
     "psco.methods": ("METHODS", "Batch", "Episode", "Method"),
     "psco.methods.byol": ("byol_loss",),
     "psco.methods.moco": ("moco_loss",),
@@ -78,6 +80,7 @@ __all__ = [
     "FewShotClassifier",
     "ImageSet",
     "InputError",
+    "Labelling",
     "Method",
     "MomentumQueue",
     "MomentumTwin",

@@ -15,9 +15,13 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from psco.errors import InputError, first_line, unknown_name
+from psco.errors import InputError, first_line, quoted, unknown_name
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])
+# Options come from files too, and a file must neither overflow a number nor take days.
+_MAX_WHOLE = 2**31 - 1
+_MAX_REPEATS = 10_000
+_REPEATS = ("steps", "epochs", "rounds", "iterations")
 
 
 class Registry(Generic[Entry]):
@@ -83,17 +87,25 @@ class Registry(Generic[Entry]):
         Raises
         ------
         InputError
-            For an unknown option (with the nearest valid one) or a value of the wrong type.
+            For an unknown option (with the nearest valid one), a value of the wrong type, or a
+            number that is too large.
         """
         model = _options_model(self[name])
         given = {**self._defaults.get(name, {}), **given}
         for key in given:
             if key not in model.model_fields:
-                raise unknown_name(f"option of {self.kind} {name!r}", key, model.model_fields)
+                raise unknown_name(f"option of {self.kind} {name!r}", str(key), model.model_fields)
         try:
-            return model(**given).model_dump()
+            options = model(**given).model_dump()
         except ValidationError as error:
             raise InputError(f"{self.kind} {name!r}: {first_problem(error)}") from None
+        for key, value in options.items():
+            most = _MAX_REPEATS if key.endswith(_REPEATS) else _MAX_WHOLE
+            if isinstance(value, int) and abs(value) > most:
+                raise InputError(
+                    f"{self.kind} {name!r}: {key} must be at most {most:,}, got {quoted(value)}"
+                )
+        return options
 
     def _load_plugins(self) -> None:
         group, self._unloaded = self._unloaded, None
@@ -118,7 +130,8 @@ def _options_model(entry: Callable[..., Any]) -> type[BaseModel]:
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.default is not inspect.Parameter.empty:
                 fields.setdefault(name, (hints.get(name, Any), parameter.default))
-    return create_model("Options", __config__=ConfigDict(extra="forbid"), **fields)
+    config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    return create_model("Options", __config__=config, **fields)
 
 
 def _signatures(entry: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -148,4 +161,4 @@ def first_problem(error: ValidationError) -> str:
         return f"{where}: {text}" if where else text
     if problem["type"] == "missing":
         return f"{where} is missing"
-    return f"{where}: {text}, got {problem['input']!r}"
+    return f"{where}: {text}, got {quoted(problem['input'])}"

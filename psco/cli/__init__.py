@@ -14,20 +14,27 @@ from typing import Annotated
 import typer
 
 from psco.cli import (
+    card,
     classify,
     compare,
     data,
     demo,
     doctor,
+    draw,
     embed,
     evaluate,
+    export,
     fit,
+    label,
     methods,
     models,
     pretrain,
     recipes,
     report,
     reproduce,
+    serve,
+    similar,
+    suggest,
     views,
 )
 from psco.cli.common import repeat_flags
@@ -43,7 +50,9 @@ app = typer.Typer(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (demo.demo, pretrain.pretrain, views.views, recipes.recipes, methods.methods),
+    "Label": (label.label, suggest.suggest, similar.similar),
     "Classify": (fit.fit, classify.classify, embed.embed, models.models),
+    "Ship": (export.export, serve.serve, draw.draw, card.card),
     "Measure": (evaluate.evaluate, compare.compare, report.report, reproduce.reproduce),
     "Set up": (doctor.doctor,),
 }

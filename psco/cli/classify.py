@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command
 def classify(
-    classifier: Annotated[Path, typer.Argument(help="Classifier file written by psco fit.")],
+    classifier: Annotated[Path, typer.Argument(help="Classifier: written by psco fit, or .onnx.")],
     images: Images,
     out: Annotated[Path | None, typer.Option("--csv", help="Write a table.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the pictures.")] = None,
@@ -37,12 +37,22 @@ def classify(
 
     if html is not None and html == out:
         raise InputError(f"--csv and --html need two different files, got {str(out)!r} for both")
-    loaded, listing = FewShotClassifier.load(classifier), list_image_files(images)
-    rows = classify_files(loaded, listing, device=device, progress=True)
+    is_onnx = classifier.suffix.lower() == ".onnx"
+    if is_onnx and html is not None:
+        raise InputError("--html shows supports, and an .onnx file has none; use --csv")
+    loaded, listing = None, list_image_files(images)
+    if is_onnx:
+        from psco.export.onnx.files import classify_files_onnx
+        from psco.export.onnx.reading import OnnxClassifier
+
+        rows = classify_files_onnx(OnnxClassifier(classifier), listing, progress=True)
+    else:
+        loaded = FewShotClassifier.load(classifier)
+        rows = classify_files(loaded, listing, device=device, progress=True)
     if out is not None:
         rows = write_rows(out, rows, raw=raw)
     sheet = None
-    if html is not None:
+    if html is not None and loaded is not None:
         from psco.report.classified import ContactSheet
 
         sheet = ContactSheet(loaded, listing)

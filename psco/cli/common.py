@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from psco.errors import InputError, PscoError, StoppedError, counted, printable
+from psco.errors import InputError, PscoError, StoppedError, counted, printable, quoted
 
 TASKS = "Tasks"  # help panels
 OUTPUT = "Output"
+ALL_WAYS = "all"
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT)
@@ -40,7 +41,12 @@ RuleOptions = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A=B", help="Set an option of the rule; repeatable."),
 ]
-Ways = Annotated[list[int], typer.Option(help="Classes per task.", rich_help_panel=TASKS)]
+Ways = Annotated[
+    list[str],
+    typer.Option(
+        metavar="N|all", help="Classes per task, or all with enough images.", rich_help_panel=TASKS
+    ),
+]
 Shots = Annotated[list[int], typer.Option(help="Supports per class.", rich_help_panel=TASKS)]
 Queries = Annotated[int, typer.Option(help="Queries per class.", rich_help_panel=TASKS)]
 TaskCount = Annotated[
@@ -59,7 +65,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 
 # Options that take several values in a row, `--ways 5 20`, and how to recognise such a value.
 _LISTS: dict[str, Callable[[str], bool]] = {
-    "--ways": str.isdigit,
+    "--ways": lambda word: word.isdigit() or word == ALL_WAYS,
     "--shots": str.isdigit,
     "--seeds": str.isdigit,
     "--methods": lambda word: not word.startswith("-"),
@@ -97,15 +103,25 @@ def print_note(text: str) -> None:
 
 def read_options(words: list[str]) -> dict[str, Any]:
     """Parse ``name=value`` words; the values are YAML."""
-    import yaml
+    from psco.files.limited_yaml import parse_yaml
 
     options = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise InputError(f"--set takes name=value, such as k=3, not {word!r}")
-        options[name] = yaml.safe_load(value)
+            raise InputError(f"--set takes name=value, such as k=3, not {quoted(word)}")
+        options[name] = parse_yaml(value, f"--set {quoted(word)}")
     return options
+
+
+def read_ways(words: list[str]) -> list[int | Literal["all"]]:
+    """Parse numbers of classes; ``all`` stays as it is."""
+    ways: list[int | Literal["all"]] = []
+    for word in words:
+        if word != ALL_WAYS and not word.isdigit():
+            raise InputError(f"--ways takes numbers of classes or 'all', not {word!r}")
+        ways.append("all" if word == ALL_WAYS else int(word))
+    return ways
 
 
 def read_fraction(text: str, flag: str) -> float:

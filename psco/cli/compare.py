@@ -22,6 +22,7 @@ from psco.cli.common import (
     Ways,
     command,
     print_note,
+    read_ways,
     write_page,
 )
 from psco.errors import InputError
@@ -47,7 +48,7 @@ def compare(
     train: Annotated[
         bool, typer.Option("--train", help="First train the methods, in --out.")
     ] = False,
-    ways: Ways = [5],  # noqa: B006
+    ways: Ways = ["5"],  # noqa: B006
     shots: Shots = [1],  # noqa: B006
     queries: Queries = 15,
     tasks: TaskCount = 2000,
@@ -128,7 +129,7 @@ def compare(
     comparison = compare_runs(
         folders,
         data,
-        [(w, k) for w in ways for k in shots],
+        [(w, k) for w in read_ways(ways) for k in shots],
         split,
         root,
         queries,

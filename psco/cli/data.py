@@ -125,7 +125,9 @@ def download(
 @app.command()
 @command
 def check(
-    path: Annotated[Path, typer.Argument(help="Folder, zip archive or CSV file.")],
+    path: Annotated[
+        str, typer.Argument(help="Folder, zip archive, CSV file, or tar shards (a{0..9}.tar).")
+    ],
     recipe: Annotated[
         str | None,
         typer.Option(help="Recipe to check for.", show_default="chosen by the images"),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from psco.cli.common import (
+    ALL_WAYS,
     OUTPUT,
     TASKS,
     Debug,
@@ -24,8 +25,10 @@ from psco.cli.common import (
     print_note,
     print_results,
     read_options,
+    read_ways,
     write_page,
 )
+from psco.errors import InputError, counted
 
 
 @command
@@ -44,7 +47,7 @@ def evaluate(
         int | None,
         typer.Option(help="Views averaged with each image.", show_default="the recipe's"),
     ] = None,
-    ways: Ways = [5],  # noqa: B006
+    ways: Ways = ["5"],  # noqa: B006
     shots: Shots = [1],  # noqa: B006
     queries: Queries = 15,
     tasks: TaskCount = 2000,
@@ -62,7 +65,8 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Measure few-shot accuracy on classes that were not seen in training."""
-    from psco.data import load_dataset
+    from psco.data import has_splits, load_dataset
+    from psco.data.duplicates import count_copies
     from psco.data.tasks import load_tasks
     from psco.evaluation.embed import load
     from psco.evaluation.evaluate import draw_tasks, evaluate_tasks, resolve_rule
@@ -75,7 +79,7 @@ def evaluate(
     image = encoder.recipe.image
     images = load_dataset(data, split, root, size=image.source_size, channels=image.channels)
     rule, given = resolve_rule(encoder, images, rule, given, adapt_steps)
-    settings = [(w, k) for w in ways for k in shots]
+    settings = [(w, k) for w in read_ways(ways) for k in shots]
     if replay is not None:
         drawn = [load_tasks(replay / _task_file(setting)) for setting in settings]
     else:
@@ -93,6 +97,11 @@ def evaluate(
         typer.echo(json.dumps({"run": str(run), "results": rows}))
         return
     print_results(rows, f"{run} on {data} ({split}), {results[0].how}, accuracy in %")
+    if not has_splits(data) and (copies := count_copies(images.images[:])):
+        print_note(
+            f"warning: {counted(copies, 'image')} have near-duplicates here: supports and queries "
+            f"may be almost the same; the accuracy is then too high"
+        )
     for result in results:
         if result.left_out:
             print_note(
@@ -101,5 +110,7 @@ def evaluate(
             )
 
 
-def _task_file(setting: tuple[int, int]) -> str:
+def _task_file(setting: tuple[int | str, int]) -> str:
+    if setting[0] == ALL_WAYS:
+        raise InputError("--replay needs the number of ways, not --ways all")
     return f"{setting[0]}-way-{setting[1]}-shot.npz"

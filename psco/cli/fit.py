@@ -72,6 +72,8 @@ def fit(
             "supports": counts,
             "rule": classifier.rule_,
             "left_out": assessment.as_dict(),
+            "near_duplicates": assessment.copies,
+            "rejection": None if assessment.rejection is None else assessment.rejection.as_dict(),
             "temperature": classifier.temperature_,
             "threshold": classifier.threshold_,
         }
@@ -82,8 +84,8 @@ def fit(
         typer.echo(f"{out}: {shown}, rule {classifier.rule_}")
         for line in assessment.lines():
             typer.echo(line)
-    if assessment.warning is not None:
-        print_note(f"warning: {assessment.warning}")
+    for warning in assessment.warnings:
+        print_note(f"warning: {warning}")
 
 
 def _read_rejection(text: str | None) -> float | str | None:

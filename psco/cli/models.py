@@ -21,9 +21,9 @@ def models(as_json: Json = False, debug: Debug = False) -> None:
         {
             "name": name,
             "summary": encoder.summary,
-            "licence": encoder.weights.licence,
-            "installed": encoder.weights.is_installed,
-            "missing": None if encoder.weights.is_installed else encoder.weights.missing,
+            "licence": encoder.licence,
+            "installed": encoder.missing is None,
+            "missing": encoder.missing,
         }
         for name, encoder in BUILT_IN.items()
     ]

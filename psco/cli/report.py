@@ -21,6 +21,7 @@ from psco.cli.common import (
     command,
     print_note,
     print_results,
+    read_ways,
 )
 
 
@@ -51,7 +52,7 @@ def report(
     split: Annotated[
         str, typer.Option(help="Split to test on: test, or val.", rich_help_panel=TASKS)
     ] = "test",
-    ways: Ways = [5, 20],  # noqa: B006
+    ways: Ways = ["5", "20"],  # noqa: B006
     shots: Shots = [1, 5],  # noqa: B006
     tasks: TaskCount = 2000,
     task_seed: Annotated[int, typer.Option(help="Seed of the tasks.", rich_help_panel=TASKS)] = 0,
@@ -74,7 +75,7 @@ def report(
         overrides=settings or [],
         rules=[name.strip() for name in (rules or "").split(",") if name.strip()],
         split=split,
-        ways=ways,
+        ways=read_ways(ways),
         shots=shots,
         tasks=tasks,
         task_seed=task_seed,

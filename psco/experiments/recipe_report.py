@@ -14,7 +14,7 @@ from psco.data import ImageSet, load_dataset
 from psco.data.tasks import Tasks
 from psco.errors import InputError
 from psco.evaluation.embed import load
-from psco.evaluation.evaluate import default_rule, draw_tasks, evaluate_tasks
+from psco.evaluation.evaluate import Ways, default_rule, draw_tasks, evaluate_tasks
 from psco.evaluation.result import Report, interval
 from psco.evaluation.rules import RULES
 from psco.files.atomic import atomic_path
@@ -37,7 +37,7 @@ def report_recipe(
     overrides: Sequence[str] = (),
     rules: Sequence[str] = (),
     split: str = "test",
-    ways: Sequence[int] = (5, 20),
+    ways: Sequence[Ways] = (5, 20),
     shots: Sequence[int] = (1, 5),
     tasks: int = 2000,
     task_seed: int = 0,

@@ -343,6 +343,21 @@ def test_a_method_that_is_registered_later_gets_its_row_filled(write, sets, tmp_
     assert result(table, tmp_path, sets)["rows"][3]["why"] == "2 steps of training to go"
 
 
+def test_columns_with_more_ways_than_a_network_has_stay_empty_and_the_others_are_filled(
+    write, sets, tmp_path
+):
+    head = HEAD.replace("[[5, 1], [5, 5]]", "[[5, 1], [6, 1]]")
+    steps = "method.inner_steps=1, method.test_steps=1"
+    rows = f"\nrows: [{{method: maml, set: [method.ways=5, {steps}]}}]\n"
+    table = write(rows, head=head)
+    outcome = finish(table, tmp_path / "out", sets)
+    five, six = means(table, tmp_path / "out", sets)
+    assert five is not None
+    assert six is None
+    (problem,) = outcome.problems.values()
+    assert problem.endswith("tested on glyphs: 6 ways, trained for 5")
+
+
 # ------------------------------------------------------------------------------ budgets and output
 
 
@@ -460,8 +475,9 @@ def test_every_row_of_a_study_is_a_recipe_that_differs_from_its_base(path):
     assert table.compares_rows
     assert table.split == "val"
     for row in table.rows[1:]:
-        recipe = load_recipe(table.recipe, [*table.set, *row.set])
-        assert recipe != base or row.rule
+        named = [f"method.name={row.method}"]
+        recipe = load_recipe(row.recipe or table.recipe, [*table.set, *named, *row.set])
+        assert recipe != base or row.rule or row.images != table.images
         build_views(recipe)
 
 

@@ -22,12 +22,21 @@ pytestmark = pytest.mark.usefixtures("quick_calibration")
 FLOORS = {"pixels", "pretrained", "random", "scratch"}
 LEARNERS = [name for name in METHODS if name not in FLOORS]
 SUPERVISED = ["maml", "protonets", "supervised"]
+GENERATOR = ["method.generator_steps=80", "method.generator_width=8"]
+CLUSTERS = ["method.encoder=pixels", "method.clusters=20", "method.partitions=2", "method.ways=5"]
 OWN = {  # what a small data set leaves room for, and what shows in few steps
+    "cactus-maml": [*CLUSTERS, "method.inner_steps=2", "method.test_steps=5"],
+    "cactus-protonets": [*CLUSTERS, "method.queries=5"],
+    "lasium-maml": [*GENERATOR, "method.inner_steps=2", "method.test_steps=5"],
+    "lasium-protonets": GENERATOR,
+    "meta-gmvae": ["method.width=4"],
+    "meta-svebm": ["method.width=4", "method.langevin_steps=3", "method.test_steps=5"],
     "maml": ["method.ways=5", "method.inner_steps=2", "method.test_steps=5"],
     "psco": ["method.queue_size=200"],
     "psco-byol": ["method.queue_size=200"],
     "supervised": ["train.learning_rate=0.5"],
     "swav": ["method.clusters=30"],
+    "umtra": ["method.ways=5", "method.inner_steps=2", "method.test_steps=5"],
 }
 
 
@@ -70,7 +79,7 @@ def test_every_method_is_evaluated_from_its_run_folder_under_its_own_rule(
     encoder = psco.load(tmp_path / "run")
     assert encoder.steps == (0 if name in FLOORS else 2)
     rule = encoder.method.rule
-    fast = {"options": {"steps": 5}} if rule in ("maml", "scratch") else {}
+    fast = {"options": {"steps": 5}} if rule in ("maml", "scratch", "svebm") else {}
     report = psco.evaluate(encoder, few_glyphs, tasks=4, queries=5, rule=rule, **fast)
     again = psco.evaluate(str(tmp_path / "run"), few_glyphs, tasks=4, queries=5, rule=rule, **fast)
     assert report.per_task == again.per_task
@@ -134,7 +143,7 @@ def test_psco_methods_lists_every_method_with_paper_kind_and_protocol(monkeypatc
     assert kinds["psco"] == "unsupervised"
     for fact in facts:
         assert fact["summary"]
-        assert fact["protocol"].startswith("inductive")
+        assert fact["protocol"].startswith(("inductive", "transductive"))
         assert fact["paper"] or fact["name"] in {*FLOORS, "supervised", "psco-byol"}
     monkeypatch.setenv("COLUMNS", "200")
     table = CliRunner().invoke(app, ["methods"]).stdout

@@ -51,5 +51,5 @@ def given_row(table: Table, name: str, out: Path, tasks: int | None) -> tuple[Ta
     title = name.removeprefix("given-").rpartition("-")[0]
     row = TableRow(name=title, method=recipe.method.name, group=GROUP)
     full = load_recipe(table.recipe, table.set).train
-    tests = row_tests(table, row, tasks)
+    tests = row_tests(table, row, tasks, recipe)
     return row, Job(table.data, recipe, full, None, None, tests, [table.name], given=name)

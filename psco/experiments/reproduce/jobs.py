@@ -9,12 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from psco.evaluation.evaluate import rule_for
 from psco.evaluation.rules import RULES
 from psco.evaluation.tables.reader import Table, TableRow
 from psco.experiments.reproduce.budget import Budget
 from psco.experiments.reproduce.sets import DataSets
-from psco.methods import METHODS
+from psco.methods import METHODS, Method
+from psco.recipes.build import build_method
 from psco.recipes.recipe import Recipe, TrainSettings, load_recipe
 
 TASK_SEED = 0
@@ -123,22 +126,33 @@ def row_job(
     if row.method not in METHODS:
         return None
     changes = [f"method.name={row.method}", *table.set, *row.set]
-    full = load_recipe(table.recipe, changes)
-    recipe = load_recipe(table.recipe, [*changes, *budget.overrides, f"train.seed={seed}"])
+    base = row.recipe or table.recipe
+    full = load_recipe(base, changes)
+    recipe = load_recipe(base, [*changes, *budget.overrides, f"train.seed={seed}"])
     number = row.images or table.images
     problem = sets.problem(table.data, "train", recipe.image, number)
     fingerprint = None
     if problem is None:
         fingerprint = sets.fingerprint(table.data, "train", recipe.image, number)
-    tests = row_tests(table, row, tasks)
+    tests = row_tests(table, row, tasks, recipe)
     return Job(table.data, recipe, full.train, fingerprint, problem, tests, [table.name], number)
 
 
-def row_tests(table: Table, row: TableRow, tasks: int | None) -> list[Evaluation]:
-    """Return the tests of a row, one for each column."""
+def row_tests(
+    table: Table, row: TableRow, tasks: int | None, recipe: Recipe | None = None
+) -> list[Evaluation]:
+    """Return the tests of a row, one for each column.
+
+    Parameters
+    ----------
+    recipe
+        What the network is trained with; some methods choose options of their rule by it.
+    """
+    trained = {} if recipe is None else _rule_options(recipe)
     tests = []
     for column in table.settings:
         rule = row.rule or rule_for(METHODS[row.method], table.data, column.data)
+        own = trained if rule == METHODS[row.method].rule else {}
         trains_network = getattr(RULES[rule], "needs_pixels", False)
         number = table.slow_tasks if trains_network else table.tasks
         tests.append(
@@ -146,10 +160,18 @@ def row_tests(table: Table, row: TableRow, tasks: int | None) -> list[Evaluation
                 *(column.data, table.split, column.ways, column.shots, table.queries),
                 tasks=min(number, tasks or number),
                 rule=rule,
-                options=RULES.options(rule, row.options),
+                options=RULES.options(rule, {**own, **row.options}),
             )
         )
     return tests
+
+
+def _rule_options(recipe: Recipe) -> dict[str, Any]:
+    """Return the options of a method's rule that follow from how it is trained."""
+    if METHODS[recipe.method.name].rule_options is Method.rule_options:
+        return {}  # no need to build the network
+    with torch.random.fork_rng():
+        return build_method(recipe, quiet=True).rule_options()
 
 
 def merge_jobs(jobs: Iterable[Job]) -> list[Job]:

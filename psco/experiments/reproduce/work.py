@@ -121,7 +121,16 @@ def evaluate_job(
             break
         images = sets.load(data, tests[0].split, job.recipe.image)
         for options in {str(t.options): t.options for t in tests}.values():
-            same = [t for t in tests if t.options == options]
+            most = encoder.method.most_ways
+            alike = [t for t in tests if t.options == options]
+            same = [t for t in alike if t.ways <= most]
+            if ways := sorted({t.ways for t in alike} - {t.ways for t in same}):
+                numbers = ", ".join(map(str, ways))
+                problems.append(
+                    f"{job.title}, tested on {data}: {numbers} ways, trained for {most}"
+                )
+            if not same:
+                continue
             try:
                 drawn = [
                     draw_tasks(images, [(t.ways, t.shots)], t.queries, t.tasks, TASK_SEED)[0]
