@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help install demo bench test lint types unit sanitize soak format clean
+.PHONY: help install demo bench test lint types unit sanitize soak fuzz mutants format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -43,6 +43,12 @@ sanitize: $(VENV)/.installed-dev  ## Test the C kernels with address and undefin
 soak: $(VENV)/.installed-dev  ## Train for 30 minutes while killing the process at random; MINUTES=5 for less.
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)
 
+fuzz: $(VENV)/.installed-dev  ## Read 100,000 damaged files; INPUTS=2000 for less.
+	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),100000)
+
+mutants: $(VENV)/.installed-dev  ## Make deliberate mistakes in a copy; print those that no test notices.
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 format: $(VENV)/.installed-dev  ## Format the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -56,7 +62,7 @@ $(VENV)/.made:
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[photos]'
+	$(PIP) install -c constraints.txt -e '.[photos,app]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,22 @@ def small():
         "train.warmup_steps=0",
         "train.log_steps=1",
     ]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Return a browser: PSCO_BROWSER, the one on PATH, or the one of Playwright.
+
+    For the tests of one module: while Playwright runs, nothing else can use asyncio.
+    """
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
+    named = os.environ.get("PSCO_BROWSER")
+    program = named or shutil.which("chromium") or shutil.which("google-chrome")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    with api.sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=program, args=quiet)
+        except api.Error as error:
+            pytest.skip(f"needs Chromium, which does not start: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()

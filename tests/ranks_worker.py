@@ -32,8 +32,8 @@ SMALL = [
 TRAIN = "train={batch_size: 32, log_steps: 1, steps: %d, learning_rate: %s, precision: %s%s}"
 FEW = TRAIN % (3, 0.05, "64-true", "")
 EVERY_PART = (
-    "views.view_a={crop: {}, flip: {vertical: 0.5}, turn: {}, affine: {}, elastic: {}, "
-    "stroke: {}, erase: {fill: noise}, jitter: {}, grey: {}, blur: {}}"
+    "views.view_a={crop: {}, shift: {most: 0.2}, flip: {vertical: 0.5}, turn: {}, "
+    "affine: {}, elastic: {}, stroke: {}, erase: {fill: noise}, jitter: {}, grey: {}, blur: {}}"
 )
 RUNS = {
     # Rounding can decide which of two nearly equal keys is selected. That does not happen in double
@@ -46,6 +46,12 @@ RUNS = {
         "own_view: true, reciprocal: 4, spare_shots: true}",
         TRAIN % (3, 0.05, "64-true", ", accumulate: 2, purity: true, average_last: 0.7"),
         EVERY_PART,
+    ],
+    "views": [
+        "method={name: psco, shots: 2, queue_size: 96, own_view: true}",
+        TRAIN % (4, 0.002, "64-true", ", optimizer: adamw, small_size: 12, small_until: 0.5"),
+        "views.count=4",
+        "views.shared_flip=0.5",
     ],
     "psco-byol": ["method={name: psco-byol, shots: 2, queue_size: 96}", FEW],
     "moco": ["method={name: moco, queue_size: 96}", FEW],

@@ -25,7 +25,7 @@ PAGES = [
 ]
 FENCE = re.compile(r"^ *```.*?\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`]+)`")
-OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*")
 ENTRY_POINTS = {"psco.methods", "psco.rules", "psco.backbones"}
 NO_SETTINGS = {("views", "md"), ("heads", "network")}  # a file, an attribute
 every_page = pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_commands_and_their_options_exist(page):
 def test_options_that_stand_alone_exist(page):
     for text in SPAN.findall(prose(page)):
         if text.startswith("-"):
-            missing = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - all_options()
+            missing = set(re.findall(r"(?<![\w-])--[a-z0-9-]+", text)) - all_options()
             assert not missing, f"{text}: {missing}"
 
 

@@ -22,7 +22,7 @@ LAYERS = [
     ["recipes"],
     ["training", "evaluation"],
     ["classifier"],
-    ["labelling", "report", "experiments"],
+    ["export", "labelling", "report", "experiments"],
     ["server"],
     ["cli", "__main__"],
 ]

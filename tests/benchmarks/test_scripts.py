@@ -28,10 +28,13 @@ def run(module: str, *words: object) -> subprocess.CompletedProcess[str]:
     ("module", "words", "expected"),
     [
         ("benchmarks.data", [], "20 JPEGs of 500 px, open"),
+        ("benchmarks.exported", [], "| conv4 | 1 |"),
         ("benchmarks.features", [], "of the limit"),
+        ("benchmarks.labelling", [], "ms of processor time"),
         ("benchmarks.methods", ["--methods", "psco", "maml"], "| maml |"),
         ("benchmarks.rules", [], "times as fast (95 % interval"),
         ("benchmarks.views", ["--recipes", "own-drawings"], "own-drawings"),
+        ("benchmarks.serving", [], "answers {'200': 20}"),
         ("benchmarks.speed.naive_trainer", ["--steps", 1], "images/s"),
     ],
 )

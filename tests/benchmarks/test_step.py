@@ -49,6 +49,7 @@ def test_the_full_settings_are_the_omniglot_recipe_of_the_paper():
         Case("miniimagenet", ("train.batch_size=4", "method.queue_size=64")),
         Case("omniglot", ("train.batch_size=8", "method.queue_size=64", "method.auxiliary=none")),
         Case("omniglot", ("train.batch_size=8", "method.queue_size=64", "heads.predictor=false")),
+        Case("omniglot", ("train.batch_size=8", "method.queue_size=64", "views.count=4")),
     ],
 )
 @pytest.mark.usefixtures("without_kernels")  # torch does not count their operations
@@ -61,7 +62,8 @@ def test_the_operations_counted_are_those_of_the_real_step(case, monkeypatch):
     x = torch.randn(recipe.train.batch_size, *2 * [recipe.image.size])[:, None]
     x = x.expand(-1, recipe.image.channels, -1, -1)
     with FlopCounterMode(display=False) as counter:
-        run_loss(method, x, x)["total"].backward()
+        online = x.repeat(recipe.views.count - 1, 1, 1, 1)
+        run_loss(method, online, x)["total"].backward()
     assert sum(step_operations(recipe).values()) == counter.get_total_flops()
 
 

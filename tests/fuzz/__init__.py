@@ -1,0 +1,1 @@
+"""A mutation fuzzer over every file that psco reads (`make fuzz`)."""
