@@ -40,7 +40,15 @@ PARTS = ("prototype", "adapt", "all")
 WIDTH, OUT = 256, 128  # of features and embeddings
 CLASSES, IMAGES = 1692, 20  # the test split of Omniglot, with rotations
 # Rules that train whole networks need pixels, and there are none here.
-NAMES = [name for name in RULES if not getattr(RULES[name](), "needs_pixels", False)]
+# Rules that read features of any network: not its images, its last two blocks or its own method.
+NAMES = [
+    name
+    for name in RULES
+    if not any(
+        getattr(RULES[name](), need, False)
+        for need in ("needs_pixels", "needs_previous", "needs_method")
+    )
+]
 
 
 def main() -> None:

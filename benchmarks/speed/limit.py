@@ -76,9 +76,10 @@ def step_operations(recipe: Recipe) -> dict[str, int]:
     total = {"convolutions": 0, "heads": 0}
     for kind, operations in momentum:
         total[kind] += operations
+    views = recipe.views.count - 1  # online ones
     for place, (kind, operations) in enumerate(online):
         # Backward: one product for the weights, and one for the input, except for the images.
-        total[kind] += operations * (3 if place else 2)
+        total[kind] += views * operations * (3 if place else 2)
 
     options = recipe.method.options
     M, K, d = options["queue_size"], options["shots"], recipe.heads.out
@@ -86,7 +87,7 @@ def step_operations(recipe: Recipe) -> dict[str, int]:
     pseudo_task = 2 * N * (N * K) * d  # q with the shots, forward and back to q
     keys = M + N * options["batch_negatives"]
     moco = 2 * N * keys * d if options["auxiliary"] == "moco" else 0  # the same with the queue
-    queue = similarity + 2 * pseudo_task + 2 * moco
+    queue = similarity + views * (2 * pseudo_task + 2 * moco)
     return {name: recipe.train.accumulate * n for name, n in {**total, "queue": queue}.items()}
 
 

@@ -103,7 +103,7 @@ def watching(loop: Loop, clock: PhaseClock) -> Iterator[None]:
             )
 
         stack.enter_context(replaced(loop.feed, "batches", timed_batches))
-        wrapped(loop, "views", "data_views")
+        wrapped(loop, "_views", "data_views")
         wrapped(method, "loss", "losses")
         for part in (method.backbone, method.projector, method.predictor):
             wrapped(part, "forward", "online_forward")
