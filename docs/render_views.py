@@ -21,7 +21,7 @@ from psco.report.viewsheet import contact_sheet, to_pixels
 from psco.views import VIEW_PARTS, View, resize, step_generator, to_batch
 
 FOLDER = Path(__file__).parent / "views"
-SUBJECTS = {"affine": "glyph", "elastic": "glyph", "stroke": "glyph", "turn": "cells"}
+SUBJECTS = {"turn": "cells", **dict.fromkeys(("affine", "dropout", "elastic", "stroke"), "glyph")}
 SAMPLES = 8
 SIZE = 84  # pixels of a view
 SOURCE = 168  # pixels of the pictures that are drawn here
