@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -163,7 +164,7 @@ def _write(
     )
     bad = {}
     kept = 0
-    with atomic_path(file) as temporary:
+    with closing(results), atomic_path(file) as temporary:
         # Plain writes, not a memory map: on a full disk they raise, a map kills the process.
         with temporary.open("wb") as out:
             _write_header(out, (len(listing), height, width, channels))

@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -26,11 +26,12 @@ def each_file(
     *,
     title: str,
     progress: bool,
-) -> Iterator[Result | InputError]:
+) -> Generator[Result | InputError, None, None]:
     """Yield ``work(content, name)`` for each file, in order.
 
     The work is done in threads. They are as fast as processes here, since Pillow releases the
-    interpreter lock while it decodes, and need no fork and no importable main module.
+    interpreter lock while it decodes, and need no fork and no importable main module. Closing the
+    generator drops the files that wait and returns when no thread is at work.
 
     Parameters
     ----------
@@ -66,11 +67,14 @@ def each_file(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # of Pillow, about harmless oddities
-        for number, name in enumerate(files, start=1):
-            waiting.append(pool.submit(job, name))
-            if len(waiting) == _AHEAD * workers:
+        try:
+            for number, name in enumerate(files, start=1):
+                waiting.append(pool.submit(job, name))
+                if len(waiting) == _AHEAD * workers:
+                    yield waiting.popleft().result()
+                    bar.update((number - len(waiting)) / len(files))
+            while waiting:
                 yield waiting.popleft().result()
-                bar.update((number - len(waiting)) / len(files))
-        while waiting:
-            yield waiting.popleft().result()
-            bar.update((len(files) - len(waiting)) / len(files))
+                bar.update((len(files) - len(waiting)) / len(files))
+        finally:
+            pool.shutdown(cancel_futures=True)
